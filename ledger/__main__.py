@@ -14,7 +14,9 @@ from settings import load_settings
 
 app = typer.Typer(help="The ledger's schema.", no_args_is_help=True, add_completion=False)
 
-Dsn = Annotated[str | None, typer.Option(help="The ledger's DSN; default: the settings' one.", envvar="LONGHAUL_LEDGER__DSN")]
+Dsn = Annotated[
+    str | None, typer.Option(help="The ledger's DSN; default: the settings' one.", envvar="LONGHAUL_LEDGER__DSN")
+]
 
 
 def _dsn(given: str | None) -> str:

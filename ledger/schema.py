@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Final
 
@@ -58,18 +57,21 @@ async def migrate(dsn: str) -> str:
     try:
         async with engine.begin() as connection:
             await connection.run_sync(upgrade)
-    except (OSError, asyncio.TimeoutError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError) as error:
-        raise unreachable(dsn, error) from None
-    except asyncpg.InvalidAuthorizationSpecificationError as error:
-        raise unreachable(dsn, error) from None
-    except asyncpg.InvalidCatalogNameError as error:
+    except (
+        OSError,
+        TimeoutError,
+        asyncpg.PostgresConnectionError,
+        asyncpg.CannotConnectNowError,
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.InvalidCatalogNameError,
+    ) as error:
         raise unreachable(dsn, error) from None
     finally:
         await engine.dispose()
     return newest()
 
 
-async def current(connection: asyncpg.Connection) -> str | None:
+async def current(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy) -> str | None:
     """The schema version that the ledger has, or None for an empty database."""
     if await connection.fetchval("select to_regclass('alembic_version')") is None:
         return None
@@ -77,7 +79,7 @@ async def current(connection: asyncpg.Connection) -> str | None:
     return version
 
 
-async def check(connection: asyncpg.Connection) -> None:
+async def check(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProxy) -> None:
     """Raises Fault("settings-refused") where the ledger's schema is older than this code needs.
 
     A newer one is accepted: schema changes only add, so that workers of the version before go on under them.
@@ -86,7 +88,7 @@ async def check(connection: asyncpg.Connection) -> None:
     if have is None or have < need:
         raise Fault(
             "settings-refused",
-            f"the ledger's schema is at version {have or 'none'}, this code needs {need}; run: python -m ledger migrate",
+            f"the ledger's schema has version {have or 'none'} and this code needs {need}: run `python -m ledger migrate`",
         )
 
 

@@ -14,4 +14,4 @@ def run_script(name: str) -> None:
     script = (Path(__file__).parent / "versions" / name).read_text(encoding="utf-8")
     connection = op.get_bind().connection.dbapi_connection
     assert connection is not None, "Alembic runs migrations on an open connection"
-    connection.run_async(lambda driver: driver.execute(script))  # type: ignore[attr-defined]  # AdaptedConnection has it
+    connection.run_async(lambda driver: driver.execute(script))

@@ -1,0 +1,58 @@
+"""Which state an asset may go to from which. The one place that decides it; every write passes these pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+TRANSITIONS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "pending": frozenset({"inventoried", "rejected", "failed", "skipped", "deleted"}),
+        "inventoried": frozenset({"creating", "rejected", "failed", "skipped", "deleted"}),
+        # Back to inventoried only where it is certain that no call landed.
+        "creating": frozenset({"inventoried", "processing", "ready", "rejected", "failed", "skipped", "deleted"}),
+        "processing": frozenset({"ready", "rejected", "failed", "skipped", "deleted"}),
+        "ready": frozenset({"verified", "mismatched", "deleted"}),
+        "verified": frozenset({"mismatched", "deleted"}),
+        "mismatched": frozenset({"verified", "deleted"}),
+        "rejected": frozenset({"deleted"}),
+        # A video that became ready after we gave it up is ready all the same.
+        "failed": frozenset({"ready", "deleted"}),
+        "skipped": frozenset({"deleted"}),
+        "deleted": frozenset(),
+    }
+)
+"""Skipped rows are left by a later run's take-over alone (`ledger.listings`), not by a transition."""
+
+STATES: Final = tuple(TRANSITIONS)
+
+PHASE_STATES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "list": (),
+        "inventory": ("pending",),
+        "create": ("inventoried", "creating"),
+        "settle": ("processing",),
+        "reconcile": ("ready",),
+    }
+)
+"""The states that an asset must have left before the phase can close."""
+
+UNFINISHED: Final = ("pending", "inventoried", "creating", "processing")
+"""What a cancelled run hands on to a later one."""
+
+
+def allowed(source: str, target: str) -> bool:
+    """Whether an asset may go from `source` to `target`; staying is no transition."""
+    return target in TRANSITIONS[source]
+
+
+def pairs(targets: Iterable[str], *, stay: Iterable[str] = ()) -> tuple[list[str], list[str]]:
+    """All legal (from, to) pairs that lead to `targets`, as two parallel lists for a statement.
+
+    `stay` names states that a row may keep while its claim ends: a retry later.
+    """
+    wanted = set(targets)
+    found = [(source, target) for source, to in TRANSITIONS.items() for target in to if target in wanted]
+    found += [(state, state) for state in stay]
+    return [source for source, _ in found], [target for _, target in found]
