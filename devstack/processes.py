@@ -175,8 +175,8 @@ def recall(name: str, record: Mapping[str, Any]) -> Child:
 def launch(spec: Spec, log: Path, *, detached: bool = False) -> Child:
     """Starts a child with its output appended to `log` and nothing on its standard input.
 
-    Unless `detached`, it gets `spec.death_signal` when the calling thread dies (Linux). A command that cannot be run shows
-    as a child that ended with code 127 and says why in its log.
+    Unless `detached`, it gets `spec.death_signal` when the calling thread dies (Linux). A command that cannot be run
+    shows as a child that ended with code 127 and says why in its log.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     bound = "0" if detached else str(int(spec.death_signal))

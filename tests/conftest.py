@@ -1,4 +1,4 @@
-"""What every test may ask for: a real PostgreSQL with a fresh database, a real Temporal server, and nothing left behind."""
+"""What every test may ask for: a fresh database in a real PostgreSQL, a real Temporal server, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -15,12 +15,24 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+
 from devstack.postgres import EmbeddedPostgres, ExistingPostgres
+from devstack.temporal import TemporalDevServer
 from ledger import schema
 
 DSN_VARIABLE = "LONGHAUL_TEST_DSN"
 SESSION_VARIABLE = "LONGHAUL_TEST_SESSION"
 """Inherited by every process that a test starts, however it detaches itself: by this the strays are found."""
+
+
+SEARCH_ATTRIBUTES = {
+    "LonghaulRun": "Keyword",
+    "LonghaulTenant": "Keyword",
+    "LonghaulPhase": "Keyword",
+    "LonghaulState": "Keyword",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -107,3 +119,29 @@ async def _execute(server: EmbeddedPostgres | ExistingPostgres, statement: str) 
         await connection.execute(statement)
     finally:
         await connection.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ Temporal
+
+
+@pytest.fixture(scope="session")
+def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalDevServer]:
+    """One dev server in memory for the whole session, at `.address`; tests keep apart by workflow ids and task queues.
+
+    A test that kills its server, or needs it to outlive a restart, starts a `TemporalDevServer` of its own.
+    """
+    log = tmp_path_factory.mktemp("temporal") / "temporal.log"
+    with TemporalDevServer(search_attributes=SEARCH_ATTRIBUTES, log=log) as server:
+        yield server
+
+
+@pytest_asyncio.fixture
+async def temporal_client(temporal: TemporalDevServer) -> Client:
+    """A client as the programs make it, with the pydantic converter."""
+    return await Client.connect(temporal.address, data_converter=pydantic_data_converter)
+
+
+@pytest.fixture
+def unique() -> str:
+    """A short word that no other test has: for workflow ids, task queues and run names."""
+    return f"t{secrets.token_hex(5)}"

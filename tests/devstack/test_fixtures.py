@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncpg
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client
 
 _seen: set[str] = set()
 
@@ -29,3 +31,10 @@ async def test_the_next_test_gets_another_one_without_what_the_first_left(databa
         assert await connection.fetchval("SELECT to_regclass('left_behind')") is None
     finally:
         await connection.close()
+
+
+async def test_the_temporal_server_knows_the_search_attributes(temporal_client: Client) -> None:
+    listed = await temporal_client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=temporal_client.namespace)
+    )
+    assert {"LonghaulRun", "LonghaulTenant", "LonghaulPhase", "LonghaulState"} <= set(listed.custom_attributes)
