@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ class Walker:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of one listed page: items now owned by this run, owned by an earlier one, listed twice in this run."""
+    """What became of one listed page: items now owned by this run, owned by an earlier one, repeated in this run."""
 
     added: int
     owned: int
@@ -197,7 +196,7 @@ from listing where run = $1 and walk = $2
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One walk over a listing: items listed, rows added, rows owned by earlier runs, repeats, the source's own total."""
+    """One walk over a listing: items listed, rows added, rows of earlier runs, repeats, the source's own total."""
 
     listed: int
     added: int

@@ -88,7 +88,7 @@ async def check(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProx
     if have is None or have < need:
         raise Fault(
             "settings-refused",
-            f"the ledger's schema has version {have or 'none'} and this code needs {need}: run `python -m ledger migrate`",
+            f"the ledger's schema is {have or 'none'}, this code needs {need}: run `python -m ledger migrate`",
         )
 
 

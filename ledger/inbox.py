@@ -1,0 +1,197 @@
+"""Webhook events: kept and applied in one statement, and turned into hints for the workflows that wait.
+
+The state change is conditional (`ledger.transitions`), so a duplicate, late or out-of-order event changes nothing. An
+event for a video that no row knows yet stays in the inbox and is applied once the row is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from destinations.base import RemoteEvent, RemoteState, RemoteVideo
+from faults import REASONS
+from ledger.engine import Connection, Engine, clean
+from ledger.transitions import pairs
+
+WAITING_S: Final = 3600
+"""Seconds that an event for an unknown video is looked at again; later the settle phase's sweep finds its state."""
+
+
+def state_of(video: RemoteVideo) -> tuple[str, str | None]:
+    """Our state and reason for a video's state at the destination."""
+    match video.state:
+        case RemoteState.READY:
+            return "ready", None
+        case RemoteState.DELETED:
+            return "deleted", "remote-deleted"
+        case RemoteState.ERRORED:
+            reason = video.reason if video.reason and video.reason in REASONS else "destination-failed"
+            return ("rejected" if REASONS[reason].permanent else "failed"), reason
+        case RemoteState.PROCESSING:
+            return "processing", None
+
+
+_MOVED: Final = """
+    update asset a set
+        state = e.state, reason = e.reason, detail = e.detail,
+        remote_id = e.remote_id, remote_duration_ms = coalesce(e.duration_ms, a.remote_duration_ms),
+        remote_width = coalesce(e.width, a.remote_width), remote_height = coalesce(e.height, a.remote_height),
+        remote_size = coalesce(e.size, a.remote_size), playback = coalesce(e.playback, a.playback),
+        claim = null, claim_key = null, claimed_by = null, claim_until = null, attempts = 0, deaths = 0,
+        not_before = null, intent_at = null, quiet_until = null,
+        processing_at = coalesce(a.processing_at, now()), updated_at = now()
+    from event e, legal l
+    where a.account = $1 and (a.ref = e.ref or a.remote_id = e.remote_id)
+      -- A second video with our reference is a duplicate: it moves nothing, reconciliation names it.
+      and (a.remote_id is null or a.remote_id = e.remote_id)
+      and l.source = a.state and l.target = e.state
+    returning a.ref, e.remote_id, a.run, a.page
+"""
+
+_EVENT: Final = f"""
+with event as (
+    select * from unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::int[],
+                         $11::int[], $12::bigint[], $13::text[])
+        as e(remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback)
+), legal as (
+    select * from unnest($14::text[], $15::text[]) as l(source, target)
+), moved as ({_MOVED}), known as (
+    select a.ref, a.run, a.page from asset a, event e
+    where a.account = $1 and (a.ref = e.ref or a.remote_id = e.remote_id) limit 1
+)
+insert into inbox (account, dedupe_key, kind, remote_id, ref, state, video, applied_at, outcome, run, page)
+select $1, $2, $3, e.remote_id, coalesce(k.ref, e.ref), e.state, $16,
+       case when k.ref is not null then now() end,
+       case when m.ref is not null then 'applied' when k.ref is not null then 'no-effect' end, k.run, k.page
+from event e left join moved m on true left join known k on true
+on conflict (account, dedupe_key) do nothing
+returning outcome
+"""  # noqa: S608  # composed of constants
+
+
+async def receive(engine: Engine, account: str, event: RemoteEvent) -> str:
+    """Stores one verified event and applies it, in one statement. Returns "applied", "no-effect" (known and already
+    past), "waiting" (no row knows the video yet) or "duplicate"."""
+    if event.video is None:
+        await engine.execute(
+            "insert into inbox (account, dedupe_key, kind, applied_at, outcome, signalled_at)"
+            " values ($1, $2, $3, now(), 'ignored', now()) on conflict do nothing",
+            account,
+            clean(event.dedupe_key),
+            clean(event.kind),
+        )
+        return "no-effect"
+    records = await engine.fetch(
+        _EVENT,
+        account,
+        clean(event.dedupe_key),
+        clean(event.kind),
+        *_columns([event.video]),
+        *pairs([state_of(event.video)[0]]),
+        asdict(event.video),
+    )
+    if not records:
+        return "duplicate"
+    return records[0]["outcome"] or "waiting"
+
+
+_APPLY: Final = f"""
+with event as (
+    select * from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::int[],
+                         $9::int[], $10::bigint[], $11::text[])
+        as e(remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback)
+), legal as (
+    select * from unnest($12::text[], $13::text[]) as l(source, target)
+), moved as ({_MOVED})
+select ref, run, page from moved
+"""  # noqa: S608  # composed of constants
+
+
+async def apply(engine: Engine, account: str, videos: Sequence[RemoteVideo]) -> int:
+    """Applies what the destination said when asked (a sweep, a lookup) as if it were events; returns the rows moved."""
+    if not videos:
+        return 0
+    targets = {state_of(video)[0] for video in videos}
+    return len(await engine.fetch(_APPLY, account, *_columns(videos), *pairs(targets)))
+
+
+def _columns(videos: Sequence[RemoteVideo]) -> list[list[Any]]:
+    states = [state_of(video) for video in videos]
+    return [
+        [clean(video.remote_id) for video in videos],
+        [clean(video.ref) for video in videos],
+        [state for state, _ in states],
+        [reason for _, reason in states],
+        [clean(video.detail) for video in videos],
+        [video.duration_ms for video in videos],
+        [video.width for video in videos],
+        [video.height for video in videos],
+        [video.size for video in videos],
+        [clean(video.playback) for video in videos],
+    ]
+
+
+_WAITING: Final = """
+select i.id, i.account, i.video from inbox i
+where i.applied_at is null and i.received_at > now() - make_interval(secs => $1)
+  and exists (select from asset a where a.account = i.account and a.remote_id = i.remote_id)
+order by i.id limit 500
+for update skip locked
+"""
+
+_MARK: Final = """
+update inbox i set applied_at = now(), outcome = 'applied-late', ref = a.ref, run = a.run, page = a.page
+from asset a where i.id = any($1) and a.account = i.account and a.remote_id = i.remote_id
+"""
+
+
+async def apply_waiting(engine: Engine) -> int:
+    """Applies events that came before their row knew its remote id; returns how many."""
+
+    async def work(connection: Connection) -> int:
+        records = await connection.fetch(_WAITING, WAITING_S)
+        by_account: dict[str, list[RemoteVideo]] = {}
+        for record in records:
+            video = RemoteVideo(**{**record["video"], "state": RemoteState(record["video"]["state"])})
+            by_account.setdefault(record["account"], []).append(video)
+        for account, videos in by_account.items():
+            targets = {state_of(video)[0] for video in videos}
+            await connection.fetch(_APPLY, account, *_columns(videos), *pairs(targets))
+        if records:
+            await connection.execute(_MARK, [record["id"] for record in records])
+        return len(records)
+
+    return await engine.transaction(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Events have come for a page; `left` is how many of its rows the settle phase still waits for."""
+
+    run: str
+    page: int
+    left: int
+    events: int
+
+
+_HINTS: Final = """
+with taken as (
+    update inbox set signalled_at = now()
+    where id in (select id from inbox where applied_at is not null and signalled_at is null
+                 order by id limit 5000 for update skip locked)
+    returning run, page
+), pages as (
+    select run, page, count(*) as events from taken where run is not null group by run, page
+)
+select p.run, p.page, p.events::int,
+       (select count(*) from asset a where a.run = p.run and a.page = p.page and a.state = 'processing')::int as left
+from pages p join phase on phase.run = p.run and phase.phase = 'settle' and phase.closed_at is null
+"""
+
+
+async def take_hints(engine: Engine) -> Sequence[Hint]:
+    """Takes the applied events nobody was told of, gathered by page. Marked before the signal goes out: a lost hint
+    costs only the time until the page's own sweep."""
+    return [Hint(r["run"], r["page"], r["left"], r["events"]) for r in await engine.fetch(_HINTS)]

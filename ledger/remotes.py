@@ -1,0 +1,182 @@
+"""The destination's own view: what its list gave, kept to be compared with what we think is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import asyncpg
+
+from destinations.base import RemotePage, RemoteState, RemoteVideo
+from ledger.engine import Engine, clean
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWalk:
+    """A walk over a destination's list: its number (the fence), and the cursor where it goes on."""
+
+    listing: int
+    cursor: str | None
+    requests: int
+
+
+_BEGIN: Final = """
+with open as (
+    select listing, next_cursor, requests from remote_listing
+    where account = $1 and run = $2 and ended_at is null
+      and listing = (select max(listing) from remote_listing where account = $1)
+), begun as (
+    insert into remote_listing (account, listing, run)
+    select $1, nextval('fence_number'), $2 where not exists (select from open)
+    returning listing, next_cursor, requests
+)
+select * from open union all select * from begun
+"""
+
+
+async def begin(engine: Engine, account: str, run: str) -> RemoteWalk:
+    """Goes on with this run's unfinished walk if it is the account's newest, else begins a new one."""
+    record = await engine.fetchrow(_BEGIN, account, run)
+    assert record is not None, "one of the two branches gives a row"
+    return RemoteWalk(record["listing"], record["next_cursor"], record["requests"])
+
+
+_PAGE: Final = """
+with walk as (
+    update remote_listing set next_cursor = $3, videos = videos + $4, requests = requests + 1,
+        ended_at = case when $3::text is null then now() end
+    where account = $1 and listing = $2 and ended_at is null
+      and listing = (select max(listing) from remote_listing where account = $1)
+    returning listing
+), kept as (
+    insert into remote (account, remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback,
+                        title, listing)
+    select $1, v.*, walk.listing
+    from walk, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[], $11::int[], $12::int[],
+                      $13::bigint[], $14::text[], $15::text[]) as v
+    on conflict (account, remote_id) do update set
+        ref = excluded.ref, state = excluded.state, reason = excluded.reason, detail = excluded.detail,
+        duration_ms = excluded.duration_ms, width = excluded.width, height = excluded.height, size = excluded.size,
+        playback = excluded.playback, title = excluded.title, listing = excluded.listing, seen_at = now()
+)
+select count(*) from walk
+"""
+
+
+async def write_page(engine: Engine, account: str, walk: RemoteWalk, page: RemotePage) -> bool:
+    """Keeps one page of the destination's list. False where a newer walk has begun: this one's caller stops."""
+    unique = {video.remote_id: video for video in page.videos}
+    videos = list(unique.values())
+    return bool(
+        await engine.fetchval(
+            _PAGE,
+            account,
+            walk.listing,
+            page.next_cursor,
+            len(videos),
+            [clean(video.remote_id) for video in videos],
+            [clean(video.ref) for video in videos],
+            [str(video.state) for video in videos],
+            [video.reason for video in videos],
+            [clean(video.detail) for video in videos],
+            [video.duration_ms for video in videos],
+            [video.width for video in videos],
+            [video.height for video in videos],
+            [video.size for video in videos],
+            [clean(video.playback) for video in videos],
+            [clean(video.title) for video in videos],
+        )
+    )
+
+
+_SEEN: Final = """
+select r.* from remote r
+where r.account = $1 and r.remote_id = any($2)
+  and r.listing >= (select max(listing) from remote_listing where account = $1 and ended_at is not null)
+"""
+
+
+async def seen(engine: Engine, account: str, remote_ids: Sequence[str]) -> Mapping[str, RemoteVideo]:
+    """What the account's newest complete walk saw of these videos, by remote id."""
+    return {r["remote_id"]: _video(r) for r in await engine.fetch(_SEEN, account, list(remote_ids))}
+
+
+async def age_s(engine: Engine, account: str) -> float | None:
+    """Seconds since the newest complete walk over the account began, or None where there was none."""
+    value: float | None = await engine.fetchval(
+        "select extract(epoch from clock_timestamp() - max(started_at))::float8 from remote_listing"
+        " where account = $1 and ended_at is not null",
+        account,
+    )
+    return value
+
+
+def _video(record: asyncpg.Record) -> RemoteVideo:
+    return RemoteVideo(
+        remote_id=record["remote_id"],
+        ref=record["ref"],
+        state=RemoteState(record["state"]),
+        reason=record["reason"],
+        detail=record["detail"] or "",
+        duration_ms=record["duration_ms"],
+        width=record["width"],
+        height=record["height"],
+        size=record["size"],
+        playback=record["playback"],
+        title=record["title"],
+    )
+
+
+_WAITING: Final = """
+select remote_id from asset where run = $1 and page = $2 and state = 'processing' and remote_id is not null
+order by position
+"""
+
+
+async def waiting(engine: Engine, run: str, page: int) -> Sequence[str]:
+    """Remote ids of the page's videos that are still processing, as far as we know."""
+    return [record["remote_id"] for record in await engine.fetch(_WAITING, run, page)]
+
+
+_GIVE_UP: Final = """
+update asset set state = 'failed', reason = 'not-ready-in-time',
+    detail = 'still processing ' || floor(extract(epoch from now() - processing_at))::bigint || ' s after its create',
+    updated_at = now()
+where run = $1 and page = $2 and state = 'processing' and processing_at < now() - make_interval(secs => $3)
+returning ref
+"""
+
+
+async def give_up(engine: Engine, run: str, page: int, after_s: float) -> int:
+    """Fails the page's videos that have been processing for longer; returns how many. One that becomes ready later
+    still counts as ready."""
+    return len(await engine.fetch(_GIVE_UP, run, page, after_s))
+
+
+_STRANGERS: Final = """
+select r.remote_id, r.ref, r.title, r.state, a.remote_id as kept
+from remote r
+left join asset a on a.ref = r.ref and a.account = r.account
+where r.account = $1 and r.state <> 'deleted'
+  and r.listing >= (select max(listing) from remote_listing where account = $1 and ended_at is not null)
+  and r.ref like 'lh-%' and (a.ref is null or a.remote_id is distinct from r.remote_id)
+order by r.ref, r.remote_id
+limit $2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """A remote video with a reference of ours that no row owns. With `kept`, its row has another video: a duplicate."""
+
+    remote_id: str
+    ref: str
+    title: str | None
+    state: str
+    kept: str | None
+
+
+async def strangers(engine: Engine, account: str, limit: int = 1000) -> Sequence[Stranger]:
+    """Duplicates and orphans that the newest complete walk saw. Removing them is offered, never done unasked."""
+    return [Stranger(**record) for record in await engine.fetch(_STRANGERS, account, limit)]
