@@ -135,7 +135,7 @@ _ALL: Final[tuple[Reason, ...]] = (
     Reason("rate-limited", Scope.ACCOUNT, False, "the destination asked to slow down", "the pace recovers by itself"),
     Reason("destination-busy", Scope.ACCOUNT, False, "the destination is overloaded", "the pace recovers by itself"),
     # -- the page
-    Reason("fence-lost", Scope.PAGE, False, "another worker has taken these rows", "nothing: its work counts"),
+    Reason("fence-lost", Scope.PAGE, True, "another has taken this over since", "nothing: its work counts"),
     # -- the run parks
     Reason(
         "credentials-refused",
