@@ -41,6 +41,9 @@ _CONNECT_S: Final = 15.0
 _REQUEST_LIMIT: Final = 16_384
 _BUFFER: Final = 65_536
 """Bytes that may wait between the source and ffprobe: what is read in vain when ffprobe has seen enough."""
+_RECEIVE_BUFFER: Final = 131_072
+"""Bytes that the kernel may hold. Left to itself it takes megabytes that ffprobe never reads; at 100 ms of round trip
+this still lets more than 1 MB a second through."""
 _RANGE_REFUSALS: Final = frozenset({400, 406, 416, 501})
 """Statuses with which servers answer a Range header that they don't like; asked again without one."""
 _RETRY_AFTER_MAX: Final = 3_600.0
@@ -87,15 +90,18 @@ class Relay:
         self._token = secrets.token_urlsafe(18)
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._closing = False
         self._client: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Relay:
-        self._client = httpx.AsyncClient(
+        transport = httpx.AsyncHTTPTransport(
             verify=_tls(),
             trust_env=False,
-            timeout=httpx.Timeout(None, connect=_CONNECT_S),
             limits=httpx.Limits(max_keepalive_connections=0),
+            socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)],
         )
+        timeout = httpx.Timeout(None, connect=_CONNECT_S)
+        self._client = httpx.AsyncClient(transport=transport, trust_env=False, timeout=timeout)
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_REQUEST_LIMIT)
         port = self._server.sockets[0].getsockname()[1]
         path = self._address.partition("?")[0].partition("#")[0]
@@ -108,6 +114,7 @@ class Relay:
     ) -> None:
         assert self._server is not None
         assert self._client is not None
+        self._closing = True
         self._server.close()
         for task in self._tasks:
             task.cancel()
@@ -130,6 +137,10 @@ class Relay:
         self._tasks.add(task)
         try:
             await self._serve(reader, writer)
+        except asyncio.CancelledError:
+            # The relay closes. Not raised again: this task has no awaiter, and asyncio would log it as an error.
+            if not self._closing:
+                raise
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # ffprobe has seen enough, and went
         finally:
