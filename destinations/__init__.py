@@ -1,0 +1,67 @@
+"""The hosted video APIs that videos can be moved to: one module each, behind `destinations.base.Destination`.
+
+A new host is a new module, and one line in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from destinations.base import Destination
+from destinations.generic import GenericDestination
+from faults import Fault
+from settings import AccountSettings
+
+
+class Kind(Protocol):
+    """What makes one kind of destination."""
+
+    def __call__(self, account: AccountSettings, /) -> Destination:
+        """Makes no connection. Raises Fault("settings-refused") naming the wrong option."""
+        ...
+
+    def check(self, account: AccountSettings, /) -> None:
+        """Raises Fault("settings-refused") naming the wrong option."""
+        ...
+
+
+KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
+    {
+        "generic": GenericDestination,
+        "sandbox": GenericDestination,
+    }
+)
+"""What an account's `kind` may be."""
+
+
+def _kind(account: AccountSettings) -> Kind:
+    if account.kind not in KINDS:
+        known = ", ".join(sorted(KINDS))
+        raise Fault("settings-refused", f"kind: there is no kind {account.kind!r} of destination (known: {known})")
+    return KINDS[account.kind]
+
+
+def check_options(account: AccountSettings) -> None:
+    """Raises Fault("settings-refused") that names each wrong setting of the account, relative to it, and no secret."""
+    _kind(account).check(account)
+
+
+def check_webhooks(account: AccountSettings) -> None:
+    """Raises Fault("settings-refused") where deliveries for this account could not be verified: what an endpoint asks
+    before it starts."""
+    check_options(account)
+    if not account.webhook_secrets:
+        raise Fault("settings-refused", "webhook_secrets: none is set; set the secret that the provider shows")
+
+
+def open_destination(name: str, account: AccountSettings) -> Destination:
+    """The account's destination, ready for calls; close it with `aclose()`. `name` is the account's, for messages.
+
+    Raises Fault("settings-refused") naming the wrong setting.
+    """
+    try:
+        return _kind(account)(account)
+    except Fault as fault:
+        raise Fault(fault.code, f"accounts.{name}: {fault.detail}") from None
