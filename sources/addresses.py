@@ -15,7 +15,7 @@ HIDDEN: Final = "…"
 """What stands where something was left out."""
 
 _PARTS: Final = re.compile(r"(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)
-_IN_TEXT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_IN_TEXT: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?//[^\s\"'<>]+")
 _PORT: Final = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 # What RFC 3986 lets an address hold, reserved characters included. Brackets in a path or query are not in its grammar,
 # but every server takes them, and encoding them would break a signature made over the raw ones.

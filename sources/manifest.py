@@ -355,9 +355,10 @@ class _Lines(Iterator[str]):
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
+            start = error.start
             self._source._refuse(
-                f"byte 0x{raw[error.start]:02X} (number {error.start + 1} in the line, {at + error.start + 1} in the file) "
-                f"is not UTF-8; {_SAVE_AS_UTF8}",
+                f"byte 0x{raw[start]:02X} (number {start + 1} in the line, {at + start + 1} in the file) is not UTF-8; "
+                f"{_SAVE_AS_UTF8}",
                 self.line,
             )
 

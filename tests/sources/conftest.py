@@ -1,0 +1,64 @@
+"""A real HTTP server on a free loopback port for listings that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+Answer = Callable[[Request], Response | Awaitable[Response]]
+
+
+@dataclass
+class Host:
+    """A running host: its address, and the requests it got."""
+
+    url: str = ""
+    requests: list[Request] = field(default_factory=list)
+
+    def asked(self, name: str) -> list[str | None]:
+        """The values of one query parameter over all requests."""
+        return [request.query_params.get(name) for request in self.requests]
+
+
+@asynccontextmanager
+async def running(answer: Answer) -> AsyncIterator[Host]:
+    host = Host()
+
+    async def handle(request: Request) -> Response:
+        host.requests.append(request)
+        response = answer(request)
+        return response if isinstance(response, Response) else await response
+
+    app = Starlette(routes=[Route("/{path:path}", handle)])
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve())
+    try:
+        while not server.started:
+            if task.done():
+                await task
+            await asyncio.sleep(0.005)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        host.url = f"http://127.0.0.1:{port}"
+        yield host
+    finally:
+        server.should_exit = True
+        await task
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[Host]]]:
+    async with AsyncExitStack() as stack:
+
+        async def start(answer: Answer) -> Host:
+            return await stack.enter_async_context(running(answer))
+
+        yield start
