@@ -78,8 +78,8 @@ class MediaFacts:
 
     `duration_ms` is how long it plays: the longer of video and sound where their tracks say so, else the container's.
     `container_duration_ms` is the container's claim less a start offset; it covers subtitles that outlast the rest.
-    `width` and `height` are the picture's as shown: after the display rotation (degrees, 0 to 359, as ffprobe signs
-    it), but in stored pixels: `pixel_aspect` ("16:15", None where square or unknown) is left to the reader, since hosts
+    `width` and `height` are the picture's as shown: after the display `rotation` (degrees clockwise, 0 to 359), but
+    in stored pixels: `pixel_aspect` ("16:15", None where square or unknown) is left to the reader, since hosts
     differ in applying it. `fps` is the average frame rate. `streams` lists every track.
     """
 
@@ -309,11 +309,12 @@ def _counted_ms(stream: Mapping[str, Any]) -> int | None:
 
 
 def _rotation(stream: Mapping[str, Any]) -> int:
-    """Degrees from 0 to 359: the display matrix's, else the `rotate` tag's that ffprobe before version 5 gave."""
+    """Degrees clockwise, 0 to 359: the display matrix's, which ffprobe gives counter-clockwise, else the older `rotate`
+    tag's, which is clockwise."""
     for side in _list(stream.get("side_data_list")):
         turned = _number(_mapping(side).get("rotation"))
         if turned is not None:
-            return round(turned) % 360
+            return round(-turned) % 360
     turned = _number(_mapping(stream.get("tags")).get("rotate"))
     return 0 if turned is None else round(turned) % 360
 

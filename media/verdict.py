@@ -38,7 +38,8 @@ def judge(facts: MediaFacts, limits: Limits) -> Verdict:
             return Verdict("not-a-video", "a still picture")
         if facts.streams:
             return Verdict("no-video-stream", f"only {', '.join(sorted({stream.kind for stream in facts.streams}))}")
-        return Verdict("not-a-video", "it has no tracks")
+        # ffprobe opens some files whose index it cannot make anything of, and calls it a success.
+        return Verdict("file-corrupt", f"{facts.container or 'a container'} without a single readable track")
     length, size = facts.duration_ms, facts.size_bytes
     if length is not None and limits.duration_min_ms is not None and length < limits.duration_min_ms:
         return Verdict("too-short", f"{_seconds(length)}, at least {_seconds(limits.duration_min_ms)} are needed")
