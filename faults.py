@@ -127,6 +127,9 @@ _ALL: Final[tuple[Reason, ...]] = (
     # -- reconciliation
     _row_permanent("remote-missing", "the destination's own list does not have it", "redrive it"),
     _row_permanent("duration-differs", "the duration at the destination differs", "compare both, then decide"),
+    _row_permanent(
+        "reference-differs", "the video at the destination carries another reference", "look at both, then redrive"
+    ),
     _row_permanent("state-differs", "the destination no longer calls it ready", "look at it there, then redrive"),
     # -- the ledger's engine: the window is written again
     Reason("ledger-conflict", Scope.WINDOW, False, "the ledger was busy", "it is written again by itself"),
@@ -136,6 +139,8 @@ _ALL: Final[tuple[Reason, ...]] = (
     Reason("destination-busy", Scope.ACCOUNT, False, "the destination is overloaded", "the pace recovers by itself"),
     # -- the page
     Reason("fence-lost", Scope.PAGE, True, "another has taken this over since", "nothing: its work counts"),
+    Reason("worker-stopping", Scope.PAGE, False, "the worker was told to stop", "another goes on where it stood"),
+    Reason("worker-stalled", Scope.PAGE, False, "the worker stood still too long", "another goes on where it stood"),
     # -- the run parks
     Reason(
         "credentials-refused",

@@ -70,6 +70,8 @@ class WorkerSettings(_Section):
     """Rows claimed together. More than 25 would break the promise about redone rows."""
     pages_at_once: int = Field(default=4, ge=1, le=100)
     """Page activities of one kind that one process works side by side."""
+    probes_at_once: int = Field(default=8, ge=1, le=100)
+    """ffprobe processes that one process runs side by side."""
     shutdown_s: float = Field(default=30.0, ge=0)
     """Seconds that SIGTERM leaves to finish the rows in hand."""
     lease_s: float = Field(default=120.0, ge=5)
@@ -136,6 +138,8 @@ class AccountSettings(_Section):
     """Seconds without an event after which the destination is asked."""
     give_up_s: float = Field(default=86_400.0, gt=0)
     """Seconds after which a video that is still processing counts as failed."""
+    price_per_minute: float | None = Field(default=None, ge=0)
+    """What a minute of video costs at this host, for the estimate that a person approves."""
     options: dict[str, Any] = Field(default_factory=dict)
     """What only this kind of destination has; checked by its module."""
 

@@ -219,3 +219,8 @@ async def note_problem(engine: Engine, run: str, words: str) -> None:
         run,
         clean(words),
     )
+
+
+async def clear_problem(engine: Engine, run: str) -> None:
+    """Takes back what an earlier walk said of the listing as a whole."""
+    await engine.execute("delete from problem where run = $1 and position = 0 and field = 'listing'", run)

@@ -207,7 +207,7 @@ class History:
 
 
 async def history(engine: Engine, name: str) -> Sequence[History]:
-    """What happened to the assets with this ref, source id or remote id (several tenants may use the same source id)."""
+    """What happened to the assets with this ref, source id or remote id (tenants may use the same source id)."""
     found = []
     for record in await engine.fetch(_FIND, name):
         steps = await engine.fetch(_STEPS, record["ref"])

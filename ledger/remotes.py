@@ -91,15 +91,15 @@ async def write_page(engine: Engine, account: str, walk: RemoteWalk, page: Remot
 
 
 _SEEN: Final = """
-select r.* from remote r
-where r.account = $1 and r.remote_id = any($2)
+select r.* from remote r join asset a on a.account = r.account and a.remote_id = r.remote_id
+where r.account = $1 and a.run = $2 and a.page = $3
   and r.listing >= (select max(listing) from remote_listing where account = $1 and ended_at is not null)
 """
 
 
-async def seen(engine: Engine, account: str, remote_ids: Sequence[str]) -> Mapping[str, RemoteVideo]:
-    """What the account's newest complete walk saw of these videos, by remote id."""
-    return {r["remote_id"]: _video(r) for r in await engine.fetch(_SEEN, account, list(remote_ids))}
+async def seen(engine: Engine, account: str, run: str, page: int) -> Mapping[str, RemoteVideo]:
+    """What the account's newest complete walk saw of this page's videos, by remote id."""
+    return {r["remote_id"]: _video(r) for r in await engine.fetch(_SEEN, account, run, page)}
 
 
 async def age_s(engine: Engine, account: str) -> float | None:
@@ -129,14 +129,25 @@ def _video(record: asyncpg.Record) -> RemoteVideo:
 
 
 _WAITING: Final = """
-select remote_id from asset where run = $1 and page = $2 and state = 'processing' and remote_id is not null
-order by position
+select coalesce(array_agg(remote_id order by position) filter (where state = 'processing'), '{}') as remote_ids,
+       coalesce(extract(epoch from clock_timestamp() - max(updated_at)), 0)::float8 as quiet_s
+from asset where run = $1 and page = $2
 """
 
 
-async def waiting(engine: Engine, run: str, page: int) -> Sequence[str]:
-    """Remote ids of the page's videos that are still processing, as far as we know."""
-    return [record["remote_id"] for record in await engine.fetch(_WAITING, run, page)]
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The page's videos that are still processing as far as we know, by remote id, and the seconds since anything of
+    the page last moved."""
+
+    remote_ids: Sequence[str]
+    quiet_s: float
+
+
+async def waiting(engine: Engine, run: str, page: int) -> Waiting:
+    record = await engine.fetchrow(_WAITING, run, page)
+    assert record is not None, "an aggregate has a row"
+    return Waiting(record["remote_ids"], record["quiet_s"])
 
 
 _GIVE_UP: Final = """

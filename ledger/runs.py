@@ -100,6 +100,15 @@ async def close_phase(engine: Engine, run: str, phase: str, fence: int) -> bool:
     return await engine.fetchval(_CLOSE_PHASE, run, phase, fence, list(PHASE_STATES[phase])) is not None
 
 
+async def holds(engine: Engine, run: str, phase: str, fence: int) -> bool:
+    """Whether this fence is the one on the phase."""
+    return bool(
+        await engine.fetchval(
+            "select exists (select from phase where run = $1 and phase = $2 and fence = $3)", run, phase, fence
+        )
+    )
+
+
 async def is_closed(engine: Engine, run: str, phase: str) -> bool:
     return bool(
         await engine.fetchval(

@@ -1,0 +1,152 @@
+"""The create phase: makes each video once, whatever happens to calls, answers and workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from temporalio import activity
+
+from activities.accounts import Account, Accounts
+from activities.items import item_of
+from activities.pages import Bench, PageRun
+from destinations.base import CreateRequest, RemoteVideo
+from faults import Fault
+from ledger.assets import Row
+from ledger.claims import Outcome
+from ledger.inbox import state_of
+from settings import Settings
+from sources.base import Source
+from sources.registry import open_source
+from workflows.messages import PageInput, PageResult
+
+log = structlog.get_logger()
+
+MARGIN_S: Final = 10.0
+"""Seconds that a create may take before its call is made (asking the source for a fresh address): part of the quiet
+time, after which a look-up may trust that nothing more can land."""
+CLOCK_S: Final = 2.0
+"""Seconds of the margin that are kept for clocks and scheduling."""
+
+
+@dataclass(slots=True)
+class CreateActivities:
+    bench: Bench
+    settings: Settings
+    accounts: Accounts
+
+    @activity.defn
+    async def create_page(self, page: PageInput) -> PageResult:
+        """Creates the page's videos under the account's budget.
+
+        The claim is the intent: it stands in the ledger before the call. Where an earlier intent never got its answer
+        the video is looked up by its reference first, and that only after the quiet time in which the earlier call
+        could still land.
+        """
+        assert page.source is not None, "a create page carries its source"
+        account = self.accounts.account(page.account)
+        offers = account.destination.capabilities
+        # A repeated create under the same key gives the same video: nothing has to be quiet for that.
+        quiet_s = 0.0 if offers.idempotent_create else account.settings.timeout_s + MARGIN_S
+        async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
+
+            async def create(row: Row, start: float) -> Outcome:
+                await asyncio.sleep(max(0.0, start - asyncio.get_running_loop().time()))
+                return await _create(account, source, row, call_by=start + MARGIN_S - CLOCK_S)
+
+            return await PageRun(self.bench, page, create, governor=account.governor, quiet_s=quiet_s)()
+
+
+async def _create(account: Account, source: Source, row: Row, *, call_by: float) -> Outcome:
+    destination, offers = account.destination, account.destination.capabilities
+    if row.intent and not offers.idempotent_create:
+        return await _resolve(account, row)
+    _check(row, account)
+    location = await source.locate(item_of(row))
+    request = CreateRequest(
+        ref=row.ref,
+        address=location.address,
+        title=row.title or row.source_id,
+        headers=location.headers,
+        metadata=row.metadata,
+        duration_ms=row.duration_ms,
+    )
+    if not offers.idempotent_create and asyncio.get_running_loop().time() > call_by:
+        # This worker stalled: by now another may be asking whether our call has landed, so it must not be made.
+        raise Fault("worker-stalled", "the call's time had passed before it was made")
+    try:
+        video = await destination.create(request)
+    except Fault as fault:
+        if not fault.landed:
+            raise
+        # What is found now can be adopted at once; what isn't may still land, and waits out its quiet time.
+        found = await _found_at_once(account, row.ref)
+        if not found:
+            raise
+        return _adopted(row, found)
+    account.governor.went_well()
+    return _made(row, video, "created")
+
+
+async def _resolve(account: Account, row: Row) -> Outcome:
+    """An earlier call was never answered and can no longer land: what it made is adopted; where it made nothing, the
+    row is as it was before, and the next claim, with a request of its own, creates it."""
+    try:
+        found = await account.destination.lookup(row.ref)
+    except Fault as fault:
+        # Whether the earlier call landed is as open as before.
+        raise Fault(fault.code, fault.detail, retry_after=fault.retry_after, landed=True) from fault
+    account.governor.went_well()
+    return _adopted(row, found) if found else Outcome(row.ref, "inventoried", "looked-up", refund=True)
+
+
+async def _found_at_once(account: Account, ref: str) -> Sequence[RemoteVideo]:
+    if (await account.governor.lease(1)).paused_s > 0:
+        return ()
+    try:
+        return await account.destination.lookup(ref)
+    except Fault as fault:
+        log.info("look-up failed", reason=fault.code, detail=fault.detail)
+        return ()
+
+
+def _made(row: Row, video: RemoteVideo, outcome: str) -> Outcome:
+    state, reason = state_of(video)
+    return Outcome(
+        row.ref,
+        state,
+        outcome,
+        reason=reason,
+        detail=video.detail or None,
+        remote_id=video.remote_id,
+        remote_duration_ms=video.duration_ms,
+        remote_width=video.width,
+        remote_height=video.height,
+        remote_size=video.size,
+        playback=video.playback,
+    )
+
+
+def _adopted(row: Row, found: Sequence[RemoteVideo]) -> Outcome:
+    if len(found) > 1:
+        log.warning("several videos carry this reference", remote_ids=[video.remote_id for video in found])
+    return _made(row, found[0], "adopted")
+
+
+def _still_open(fault: Fault) -> Fault:
+    """A look-up that failed leaves open whether the earlier call landed."""
+    return Fault(fault.code, fault.detail, retry_after=fault.retry_after, landed=True)
+
+
+def _check(row: Row, account: Account) -> None:
+    """What the destination's documented limits rule out is found before the create, and said with the limit."""
+    offers = account.destination.capabilities
+    title = row.title or row.source_id
+    if offers.title_max is not None and len(title) > offers.title_max:
+        raise Fault("name-too-long", f"the title has {len(title)} characters, {account.name} takes {offers.title_max}")
+    if offers.ref_max is not None and len(row.ref) > offers.ref_max:
+        raise Fault("name-too-long", f"the reference has {len(row.ref)} characters, at most {offers.ref_max} are taken")

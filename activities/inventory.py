@@ -1,0 +1,59 @@
+"""The inventory phase: reads each file where it is, and decides whether it can be moved. Nothing remote is touched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+from temporalio import activity
+
+import media
+from activities.accounts import Accounts
+from activities.items import item_of
+from activities.pages import Bench, PageRun
+from ledger.assets import Row
+from ledger.claims import Outcome
+from settings import Settings
+from sources.registry import open_source
+from workflows.messages import PageInput, PageResult
+
+
+@dataclass(slots=True)
+class InventoryActivities:
+    bench: Bench
+    settings: Settings
+    accounts: Accounts
+    probes: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.probes = asyncio.Semaphore(self.settings.worker.probes_at_once)
+
+    @activity.defn
+    async def inventory_page(self, page: PageInput) -> PageResult:
+        """Probes the page's files; a row leaves as "inventoried" with its facts, or as "rejected" with a reason."""
+        assert page.source is not None, "an inventory page carries its source"
+        offers = self.accounts.account(page.account).destination.capabilities
+        limits = media.Limits(offers.duration_min_ms, offers.duration_max_ms, offers.size_max)
+        async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
+
+            async def probe(row: Row, start: float) -> Outcome:
+                async with self.probes:
+                    location = await source.locate(item_of(row))
+                    found = await media.inspect(location, settings=self.settings.media, limits=limits)
+                facts = found.facts
+                if not found.verdict.accepted:
+                    return Outcome(
+                        row.ref,
+                        "rejected",
+                        "rejected",
+                        reason=found.verdict.reason,
+                        detail=found.verdict.words,
+                        facts=facts.to_json(),
+                        duration_ms=facts.duration_ms,
+                    )
+                return Outcome(
+                    row.ref, "inventoried", "inventoried", facts=facts.to_json(), duration_ms=facts.duration_ms
+                )
+
+            return await PageRun(self.bench, page, probe)()

@@ -1,0 +1,265 @@
+"""A page's activity: claims rows as slots come free, works them side by side, writes results as they come.
+
+The loop is the same for every kind of work; what differs is what is done with one row, and whether an account's budget
+is asked first. A retry of the activity, on this worker or another, goes on where the ledger stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+from temporalio import activity
+
+from activities import outcomes
+from activities.hand import Hand
+from faults import Fault, Scope
+from governor.account import Governor
+from ledger import claims
+from ledger.assets import Row
+from ledger.claims import Outcome, Place, Window
+from ledger.engine import Engine
+from settings import WorkerSettings
+from workflows.messages import PageInput, PageResult
+
+log = structlog.get_logger()
+
+LONGEST_NAP_S: Final = 5.0
+"""How long a paused account's page sleeps before it looks again: a pause may have been lifted."""
+
+
+class RowWork(Protocol):
+    """What is done with one row. Returns its outcome; raises Fault, or anything else, which is then "unknown"."""
+
+    def __call__(self, row: Row, start: float) -> Awaitable[Outcome]:
+        """`start` is the loop's time before which the row's request must not be made."""
+        ...
+
+
+@dataclass(slots=True)
+class Bench:
+    """What every page's activity of one process works with."""
+
+    engine: Engine
+    hand: Hand
+    settings: WorkerSettings
+    worker: str
+
+
+class PageRun:
+    """One activity's way through one page."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        page: PageInput,
+        work: RowWork,
+        *,
+        governor: Governor | None = None,
+        quiet_s: float | None = None,
+    ) -> None:
+        self._bench = bench
+        self._page = page
+        self._place = Place(page.run, page.phase, page.page, page.fence)
+        self._work = work
+        self._governor = governor
+        self._quiet_s = quiet_s
+        info = activity.info()
+        self._key = f"{info.workflow_run_id}"
+        self._attempt = info.attempt
+        self._counts: Counter[str] = Counter()
+        self._left_phase = 0
+        self._stop: Fault | None = None
+        self._open: dict[str, tuple[int, Row]] = {}
+        self._writer = _Writer(bench, self._written)
+
+    async def __call__(self) -> PageResult:
+        """Works the page until nothing of it can be claimed now. Raises the run-level fault that stopped it, as an
+        ApplicationError, after everything in hand is written."""
+        if self._attempt > 1:
+            await claims.expire(self._bench.engine, self._place, self._key)
+        async with heartbeats(self._beat, self._bench.settings.heartbeat_s / 3):
+            try:
+                async with asyncio.TaskGroup() as rows:
+                    try:
+                        await self._claim_and_work(rows)
+                    except Fault as fault:
+                        # The ledger is out of reach: what is in hand is still finished, and written when it is back.
+                        self._stop = fault
+            finally:
+                for fence, row in list(self._open.values()):
+                    self._end(fence, outcomes.handed_back(row))  # cancelled before its work began
+                await self._writer.close()
+        if self._stop is not None:
+            raise self._stop.as_application_error()
+        left = await claims.left(self._bench.engine, self._place)
+        return PageResult(
+            page=self._page.page,
+            done=self._left_phase,
+            left=left.rows,
+            wait_s=left.wait_s,
+            outcomes=dict(self._counts),
+        )
+
+    async def _claim_and_work(self, rows: asyncio.TaskGroup) -> None:
+        bench = self._bench
+        while self._may_claim():
+            slots = await bench.hand.take(bench.settings.window)
+            used = 0
+            try:
+                starts: Sequence[float] = [0.0] * slots
+                if self._governor is not None:
+                    lease = await self._governor.lease(slots)
+                    if lease.paused_s > 0:
+                        await bench.hand.put_down(slots)
+                        slots = 0
+                        await self._nap(min(lease.paused_s, LONGEST_NAP_S))
+                        continue
+                    starts = lease.starts
+                    if starts[0] > LONGEST_NAP_S:
+                        # A slow pace: wait with empty hands, so that neither slots nor rows are held for nothing.
+                        await bench.hand.put_down(slots)
+                        slots = 0
+                        await self._governor.give_back(len(starts))
+                        await self._nap(starts[0] / 2)
+                        continue
+                base = asyncio.get_running_loop().time()
+                window = await claims.claim(
+                    bench.engine,
+                    self._place,
+                    worker=bench.worker,
+                    key=self._key,
+                    limit=slots,
+                    lease_s=bench.settings.lease_s + starts[-1],
+                    quiet_s=None if self._quiet_s is None else self._quiet_s + starts[-1],
+                )
+                used = len(window.rows) if window else 0
+                if self._governor is not None and used < slots:
+                    await self._governor.give_back(slots - used)
+                if window is None:
+                    return
+                for row, start in zip(window.rows, starts, strict=False):
+                    self._open[row.ref] = (window.fence, row)
+                    rows.create_task(self._one(window, row, base + start))
+            finally:
+                await bench.hand.put_down(slots - used)
+
+    def _may_claim(self) -> bool:
+        return self._stop is None and not activity.is_worker_shutdown()
+
+    async def _one(self, window: Window, row: Row, start: float) -> None:
+        """Works one row; whatever happens, exactly one outcome reaches the writer."""
+        with structlog.contextvars.bound_contextvars(ref=row.ref):
+            try:
+                outcome = await self._attempted(row, start)
+            except asyncio.CancelledError:
+                # The process is being stopped hard: what can still be written is handed back, unharmed.
+                self._end(window.fence, outcomes.handed_back(row, call_open=self._quiet_s is not None))
+                raise
+            self._end(window.fence, outcome)
+
+    def _end(self, fence: int, outcome: Outcome) -> None:
+        del self._open[outcome.ref]
+        self._writer.put(fence, outcome)
+
+    async def _attempted(self, row: Row, start: float) -> Outcome:
+        if not self._may_claim():
+            return outcomes.handed_back(row)
+        try:
+            return await self._work(row, start)
+        except Fault as stop:
+            fault, call_open = stop, stop.landed
+        except Exception as error:  # noqa: BLE001  # nobody classified it: a few attempts, then a person sees it
+            fault, call_open = outcomes.unexpected(error), self._quiet_s is not None
+        outcome = outcomes.of_fault(row, fault, call_open=call_open)
+        if fault.scope is Scope.RUN:
+            self._stop = self._stop or fault
+        elif fault.scope is Scope.ACCOUNT and self._governor is not None:
+            seconds = await self._governor.push_back(fault)
+            log.warning("account paused", reason=fault.code, seconds=seconds, detail=fault.detail)
+        log.info("row stopped", reason=fault.code, outcome=outcome.outcome, detail=fault.detail)
+        return outcome
+
+    def _written(self, outcome: Outcome, taken: bool) -> None:
+        self._counts[outcome.outcome if taken else "overtaken"] += 1
+        if taken and outcome.outcome not in ("again", "handed-back"):
+            self._left_phase += 1
+
+    async def _nap(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(activity.wait_for_worker_shutdown(), seconds)
+
+    def _beat(self) -> None:
+        activity.heartbeat({"page": self._page.page, **self._counts})
+
+
+class _Writer:
+    """Writes outcomes as they come: all that have gathered while the last write was under way, in one statement."""
+
+    def __init__(self, bench: Bench, written: Callable[[Outcome, bool], None]) -> None:
+        self._bench = bench
+        self._written = written
+        self._pending: dict[int, list[Outcome]] = {}
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._task = asyncio.create_task(self._loop())
+
+    def put(self, fence: int, outcome: Outcome) -> None:
+        self._pending.setdefault(fence, []).append(outcome)
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Writes what is left. Shielded: a cancelled activity still hands its rows back."""
+        self._closing = True
+        self._wake.set()
+        await asyncio.shield(self._task)
+
+    async def _loop(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                fence, results = self._pending.popitem()
+                try:
+                    taken = await self._write(fence, results)
+                finally:
+                    await self._bench.hand.put_down(len(results))
+                for outcome in results:
+                    self._written(outcome, outcome.ref in taken)
+            if self._closing and not self._pending:
+                return
+
+    async def _write(self, fence: int, results: Sequence[Outcome]) -> frozenset[str]:
+        """Writes until it is written: the work is not done again because the ledger was away. When the rows' lease has
+        passed someone else may have them, and then their fence says whether this write still counts."""
+        given_up = asyncio.get_running_loop().time() + self._bench.settings.lease_s
+        while True:
+            try:
+                return await claims.finish(self._bench.engine, fence, results)
+            except Fault as fault:
+                if asyncio.get_running_loop().time() > given_up:
+                    log.error("results lost: the ledger is out of reach", rows=len(results), detail=fault.detail)
+                    return frozenset()
+
+
+@contextlib.asynccontextmanager
+async def heartbeats(beat: Callable[[], None], every_s: float) -> AsyncIterator[None]:
+    """Heartbeats for as long as the block runs: a single slow row must not look like a dead worker."""
+
+    async def loop() -> None:
+        while True:
+            beat()
+            await asyncio.sleep(every_s)
+
+    task = asyncio.create_task(loop())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,90 @@
+"""Asking the destination: for single videos, or for everything on the account."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+from temporalio import activity
+
+from activities.accounts import Account
+from destinations.base import RemoteVideo
+from faults import Fault, Scope
+from ledger import remotes
+from ledger.engine import Engine
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+TRIES: Final = 4
+"""Tries of one question before the activity's own retry takes over; each has its turn in the account's budget."""
+LONGEST_NAP_S: Final = 5.0
+
+
+async def turn(account: Account) -> None:
+    """Waits until the account's budget gives leave for one request."""
+    while True:
+        lease = await account.governor.lease(1)
+        if lease.paused_s <= 0:
+            await asyncio.sleep(lease.starts[0])
+            return
+        await asyncio.sleep(min(lease.paused_s, LONGEST_NAP_S))
+
+
+async def walk_all(engine: Engine, account: Account, run: str, beat: Callable[[object], None]) -> tuple[int, int]:
+    """Lists everything on the account into the ledger's remote view; returns videos and requests.
+
+    Each page is written with the cursor that leads on, so that a retry goes on there. Raises Fault("fence-lost") where
+    a newer walk has begun, and the destination's own faults.
+    """
+    walk = await remotes.begin(engine, account.name, run)
+    cursor, videos, requests = walk.cursor, 0, 0
+    while True:
+        page = await _asked(account, partial(account.destination.list_page, cursor))
+        requests += 1
+        if page.next_cursor is not None and page.next_cursor == cursor:
+            raise Fault("answer-malformed", f"the list of {account.name} gives the same cursor again: {cursor!r}")
+        if not await remotes.write_page(engine, account.name, walk, page):
+            raise Fault("fence-lost", f"a newer walk over {account.name} has begun")
+        videos += len(page.videos)
+        beat({"videos": videos, "requests": requests})
+        log.debug("remote page listed", videos=videos)
+        cursor = page.next_cursor
+        if cursor is None:
+            return videos, requests
+
+
+async def ask_each(account: Account, remote_ids: Sequence[str], beat: Callable[[object], None]) -> list[RemoteVideo]:
+    """Asks for single videos, one request each."""
+    found = []
+    for remote_id in remote_ids:
+        found.append(await _asked(account, partial(account.destination.get, remote_id)))
+        beat({"asked": len(found), "of": len(remote_ids)})
+    return found
+
+
+async def _asked(account: Account, question: Callable[[], Awaitable[T]]) -> T:
+    """One question to the destination, in its turn. Pushback pauses the account; other transient faults are tried again
+    a few times."""
+    tries = 0
+    while True:
+        await turn(account)
+        try:
+            answer = await question()
+        except Fault as fault:
+            if activity.is_worker_shutdown():
+                raise
+            if fault.scope is Scope.ACCOUNT:
+                await account.governor.push_back(fault)
+                continue
+            tries += 1
+            if fault.permanent or fault.scope is Scope.RUN or tries >= TRIES:
+                raise
+            await asyncio.sleep(0.5 * 2.0**tries)
+        else:
+            account.governor.went_well()
+            return answer

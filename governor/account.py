@@ -1,0 +1,44 @@
+"""The pace of one account, shared by every worker through the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from faults import Fault
+from governor.pacing import limits_of, pause_s
+from ledger import budgets
+from ledger.budgets import Lease
+from ledger.engine import Engine
+from settings import AccountSettings
+
+
+@dataclass(slots=True)
+class Governor:
+    """Leases requests before they are made, and turns the destination's pushback into a pause for everyone."""
+
+    engine: Engine
+    name: str
+    account: AccountSettings
+    _streak: int = 0
+
+    async def declare(self) -> None:
+        """Makes the ledger's limits of this account those of the settings."""
+        await budgets.declare(self.engine, self.name, limits_of(self.account))
+
+    async def lease(self, requests: int) -> Lease:
+        """Leave for so many requests, with their start times in seconds from now; or the pause to wait out."""
+        return await budgets.lease(self.engine, self.name, requests)
+
+    async def give_back(self, requests: int) -> None:
+        await budgets.give_back(self.engine, self.name, requests)
+
+    async def push_back(self, fault: Fault) -> float:
+        """The destination refused for load: pauses the account and returns for how many seconds."""
+        self._streak += 1
+        seconds = pause_s(fault, self._streak)
+        await budgets.pause(self.engine, self.name, seconds, fault.code)
+        return seconds
+
+    def went_well(self) -> None:
+        """A call was answered: the next pushback is a new event."""
+        self._streak = 0
