@@ -39,7 +39,8 @@ class Outbox:
         self._sending: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._loop_task: asyncio.Task[None] | None = None
-        self._http: httpx.AsyncClient | None = None
+        self._clients: set[httpx.AsyncClient] = set()
+        self._free: list[httpx.AsyncClient] = []
         self._url: str | None = None
         self._signers: tuple[Webhook, ...] = ()
         self.counts: Counter[str] = Counter()
@@ -49,7 +50,6 @@ class Outbox:
         stored = self._store.registered("webhook_secret")
         secret = self._config.webhook_secret or (SecretStr(stored) if stored else None)
         self.direct(self._config.webhook_url or self._store.registered("webhook_url"), secret)
-        self._http = client(None, self._config.webhooks_at_once)
         for event in self._store.undelivered():
             self._push(event)
         self._loop_task = asyncio.create_task(self._run(), name="webhooks")
@@ -66,8 +66,8 @@ class Outbox:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._http is not None:
-            await self._http.aclose()
+        for http in self._clients:
+            await http.aclose()
 
     def clear(self) -> None:
         """Forgets every waiting event and every count."""
@@ -170,7 +170,7 @@ class Outbox:
 
     async def _post(self, event: Event, body: str, *, signed: str) -> bool:
         """Sends one delivery; whether it was answered 2xx in time."""
-        if self._http is None or self._url is None:
+        if self._url is None:
             return False
         now = datetime.now(UTC)
         headers = {
@@ -180,9 +180,20 @@ class Outbox:
             "webhook-timestamp": str(int(now.timestamp())),
             "webhook-signature": " ".join(signer.sign(event.event_id, now, signed) for signer in self._signers),
         }
+        http = self._free.pop() if self._free else self._new_client()
         try:
             async with asyncio.timeout(self._config.webhook_timeout_s):
-                answer = await self._http.post(self._url, content=body.encode(), headers=headers)
+                answer = await http.post(self._url, content=body.encode(), headers=headers)
         except (TimeoutError, httpx.HTTPError, httpx.InvalidURL):
+            self._clients.discard(http)
+            await http.aclose()
             return False
+        self._free.append(http)
         return answer.is_success
+
+    def _new_client(self) -> httpx.AsyncClient:
+        """A client for one delivery at a time. Each has a single connection: httpx's own pool looks at every connection
+        for every other one on each request, which costs more than the request."""
+        http = client(None, 1)
+        self._clients.add(http)
+        return http
