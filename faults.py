@@ -134,6 +134,7 @@ _ALL: Final[tuple[Reason, ...]] = (
     # -- the ledger's engine: the window is written again
     Reason("ledger-conflict", Scope.WINDOW, False, "the ledger was busy", "it is written again by itself"),
     Reason("ledger-unreachable", Scope.WINDOW, False, "the ledger cannot be reached", "start PostgreSQL; work goes on"),
+    Reason("temporal-unreachable", Scope.WINDOW, False, "Temporal cannot be reached", "start Temporal; work goes on"),
     # -- the account: every worker pauses
     Reason("rate-limited", Scope.ACCOUNT, False, "the destination asked to slow down", "the pace recovers by itself"),
     Reason("destination-busy", Scope.ACCOUNT, False, "the destination is overloaded", "the pace recovers by itself"),

@@ -13,6 +13,7 @@ from governor.account import Governor
 from governor.pacing import fastest_s
 from ledger import listings, questions, runs
 from ledger.engine import Engine
+from ledger.transitions import PHASE_STATES
 from settings import Settings
 from sources.registry import open_source
 from workflows.messages import (
@@ -56,7 +57,7 @@ class RunActivities:
         await Governor(self.engine, asked.account, account).declare()
         closed = tuple(phase for phase in asked.plan if phase in standing.closed)
         return OpenRunResult(
-            state=standing.state,  # type: ignore[arg-type]  # the ledger's check constraint holds these words
+            state=standing.state,
             closed=closed,
             approved=standing.approved,
             stripeable=stripeable,
@@ -81,7 +82,7 @@ class RunActivities:
                 return AdvanceResult(fence=fence, closed=True, assets=assets)
         if not await runs.holds(self.engine, asked.run, asked.phase, fence):
             raise Fault("fence-lost", f"phase {asked.phase} of run {asked.run} was opened by someone else since")
-        left = sum(assets.get(state, 0) for state in runs.PHASE_STATES[asked.phase])
+        left = sum(assets.get(state, 0) for state in PHASE_STATES[asked.phase])
         return AdvanceResult(
             fence=fence,
             closed=False,

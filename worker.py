@@ -1,0 +1,160 @@
+"""The Temporal worker: `python worker.py`. Runs workflows and activities; any subset of them can be chosen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+import structlog
+import typer
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+import telemetry
+from activities.accounts import Accounts
+from activities.creating import CreateActivities
+from activities.hand import Hand
+from activities.interceptor import FaultInterceptor
+from activities.inventory import InventoryActivities
+from activities.listing import ListingActivities
+from activities.pages import Bench
+from activities.reconciling import ReconcileActivities, RemoteListingActivities
+from activities.runs import RunActivities
+from activities.settling import SettleActivities, SweepActivities
+from connection import check_namespace, connect
+from faults import Fault
+from ledger.engine import Engine
+from settings import KINDS, TASK_QUEUE, Settings, load_settings, task_queue
+from workflows.migration import MigrationWorkflow
+from workflows.page import PageWorkflow
+from workflows.stripe import ListStripeWorkflow
+
+WORKFLOWS = "workflows"
+ROLES = (WORKFLOWS, *KINDS)
+SHORT_ACTIVITIES = 20
+"""Short ledger questions that one process answers side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers of one process, by role, and what they share."""
+
+    workers: Sequence[Worker]
+    engine: Engine
+
+
+def activities_of(kind: str, bench: Bench, settings: Settings, accounts: Accounts) -> Sequence[Callable[..., Any]]:
+    """The activities that one kind of worker registers."""
+    match kind:
+        case "ledger":
+            run = RunActivities(bench.engine, settings)
+            return [
+                run.open_run,
+                run.advance,
+                run.check_listing,
+                run.set_run_state,
+                run.cancel_run,
+                run.estimate,
+                run.finish_run,
+                SettleActivities(bench.engine, settings).settle_page,
+                ReconcileActivities(bench).reconcile_page,
+            ]
+        case "probe":
+            return [
+                ListingActivities(bench.engine, settings).list_pages,
+                InventoryActivities(bench, settings, accounts).inventory_page,
+            ]
+        case "provider":
+            return [
+                CreateActivities(bench, settings, accounts).create_page,
+                SweepActivities(bench.engine, settings, accounts).sweep_page,
+                RemoteListingActivities(bench.engine, settings, accounts).list_remote,
+            ]
+    raise ValueError(f"no such kind of worker: {kind}")
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings, client: Client, *, roles: Sequence[str] = ROLES, queue_suffix: str = ""
+) -> AsyncIterator[Fleet]:
+    """Runs the workers of these roles; on leaving, finishes what is in hand within the settings' time.
+
+    Raises Fault where the ledger's schema, the namespace or the search attributes are not right.
+    """
+    await check_namespace(client, settings)
+    async with AsyncExitStack() as stack:
+        engine = await Engine.open(settings.ledger, name="longhaul-worker")
+        stack.push_async_callback(engine.close)
+        accounts = Accounts(engine, settings)
+        stack.push_async_callback(accounts.aclose)
+        identity = f"{os.getpid()}@{socket.gethostname()}"
+        bench = Bench(engine, Hand(settings.worker.rows_in_hand), settings.worker, identity)
+        workers = []
+        for role in roles:
+            paged = role in ("probe", "provider")
+            worker = Worker(
+                client,
+                task_queue=TASK_QUEUE if role == WORKFLOWS else task_queue(role),
+                workflows=[MigrationWorkflow, PageWorkflow, ListStripeWorkflow] if role == WORKFLOWS else [],
+                activities=[] if role == WORKFLOWS else activities_of(role, bench, settings, accounts),
+                interceptors=[FaultInterceptor()],
+                identity=identity,
+                max_concurrent_activities=settings.worker.pages_at_once if paged else SHORT_ACTIVITIES,
+                graceful_shutdown_timeout=timedelta(seconds=settings.worker.shutdown_s),
+                # A rate limit on a task queue would be bypassed by eager activities.
+                disable_eager_activity_execution=True,
+            )
+            workers.append(await stack.enter_async_context(worker))
+        yield Fleet(workers, engine)
+
+
+async def serve(settings: Settings, roles: Sequence[str]) -> None:
+    """Runs until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    client = await connect(settings, "worker")
+    log = structlog.get_logger()
+    async with running(settings, client, roles=roles):
+        log.info("worker ready", roles=",".join(roles), temporal=settings.temporal_profile.address)
+        await stop.wait()
+        log.info("worker stopping: finishes the rows in hand", within_s=settings.worker.shutdown_s)
+    log.info("worker stopped")
+
+
+def main(
+    roles: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=f"What to run: any of {', '.join(ROLES)}; all by default. 'probe' needs ffprobe and the sources, "
+            "'provider' the destinations.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the Temporal worker. SIGTERM finishes the rows in hand, hands back the rest and ends."""
+    chosen = tuple(roles or ROLES)
+    wrong = [role for role in chosen if role not in ROLES]
+    if wrong:
+        raise typer.BadParameter(f"no such role: {', '.join(wrong)}; choose from {', '.join(ROLES)}")
+    try:
+        settings = load_settings()
+        telemetry.configure_logging(settings.telemetry, "worker")
+        asyncio.run(serve(settings, chosen))
+    except Fault as fault:
+        sys.exit(f"longhaul worker: {fault.reason.words}: {fault.detail}")
+    finally:
+        telemetry.flush()
+
+
+if __name__ == "__main__":
+    typer.run(main)
