@@ -215,22 +215,23 @@ class ManifestSource:
         return _Layout(0, 0)
 
     def _csv_layout(self, file: BufferedReader) -> _Layout:
-        found: list[tuple[_Lines, int, list[str], str]] = []
+        """The header, read with the delimiter under which it names the columns that must be there."""
+        headers: list[tuple[int, list[str]]] = []
+        refused: list[Fault] = []
         for delimiter in _DELIMITERS:
             lines = _Lines(self, file, 0, 0)
-            for line, cells, wrong in _records(lines, delimiter):
-                if wrong is not None:
-                    self._refuse(f"the header cannot be read ({wrong}); save it as plain CSV", line)
-                if any(cell.strip() for cell in cells):
-                    names = [cell.strip() for cell in cells]
-                    found.append((lines, line, names, delimiter))
-                    break
-        if not found:
-            self._refuse("is empty; the first row must name the columns, at least id and url")
-        for lines, line, names, delimiter in found:
+            try:
+                line, names = self._header(lines, delimiter)
+            except Fault as fault:
+                # With another delimiter its quotes may stand where they should.
+                refused.append(fault)
+                continue
             if set(_REQUIRED) <= {name.casefold() for name in names}:
                 return _Layout(lines.offset, lines.line, delimiter, self._columns(names, line))
-        _, line, names, _ = max(found, key=lambda each: len(each[2]))
+            headers.append((line, names))
+        line, names = max(headers, key=lambda header: len(header[1]), default=(0, []))
+        if refused and len(names) < 2:
+            raise refused[0]
         if any("\0" in name for name in names):
             self._refuse(f"holds NUL bytes, so it is probably UTF-16; {_SAVE_AS_UTF8}", line)
         self._columns(names, line)
@@ -241,6 +242,15 @@ class ManifestSource:
             line,
             missing,
         )
+
+    def _header(self, lines: _Lines, delimiter: str) -> tuple[int, list[str]]:
+        """The first row that is not blank, and its line."""
+        for line, cells, wrong in _records(lines, delimiter):
+            if wrong is not None:
+                self._refuse(f"the header cannot be read ({wrong}); save it as plain CSV", line)
+            if any(cell.strip() for cell in cells):
+                return line, [cell.strip() for cell in cells]
+        self._refuse("is empty; the first row must name the columns, at least id and url")
 
     def _columns(self, names: Sequence[str], line: int) -> tuple[str, ...]:
         seen: dict[str, int] = {}
