@@ -12,6 +12,7 @@ mode 0700), both are kept under /var/lib/longhaul instead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -165,8 +166,10 @@ class EmbeddedPostgres:
     def remove(self) -> None:
         """Stops the server and deletes its data, wherever it was put."""
         self.stop()
-        shutil.rmtree(self._data.parent, ignore_errors=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in {self._data.parent, self.folder}:
+            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # not empty while another project's data is there
+            _ELSEWHERE.rmdir()
 
     async def start_async(self) -> None:
         """`start` for a running event loop, which goes on meanwhile. Call it from the main thread."""

@@ -45,7 +45,8 @@ from workflows.attributes import NAMES as SEARCH_ATTRIBUTES
 ROOT: Final = Path(__file__).resolve().parents[1]
 """The project: the working directory of its programs."""
 
-SERVERS: Final = ("temporal", "postgres", "sandbox", "library")
+SERVERS: Final = ("temporal", "sandbox", "library", "postgres")
+"""PostgreSQL last: the others get on with starting while its data directory is made."""
 PROGRAMS: Final = ("webhook", "worker")
 PARTS: Final = (*SERVERS, *PROGRAMS)
 """In the order in which they start; they stop in the reverse order."""
@@ -366,9 +367,9 @@ class Stack:
                 lambda _: server.ready(),
                 temporal.READY_S,
             ),
-            _Part("postgres", _recipe(database.port, self.fast), spawn_database, lambda _: database.ready(), READY_S),
             sandbox,
             library,
+            _Part("postgres", _recipe(database.port, self.fast), spawn_database, lambda _: database.ready(), READY_S),
         ]
         return [part for part in all_servers if part.name in self.parts]
 

@@ -31,7 +31,7 @@ from settings import load_settings
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("temporal", "sandbox")
 """Enough for most questions, and quick."""
-SERVERS = ("temporal", "postgres", "sandbox")
+SERVERS = ("temporal", "sandbox", "postgres")
 
 
 @pytest.fixture
