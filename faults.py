@@ -192,6 +192,10 @@ _ALL: Final[tuple[Reason, ...]] = (
         "check the source's address and field names in its settings",
     ),
     Reason("cursor-stale", Scope.RUN, False, "the source no longer knows our place", "the listing is read anew"),
+    # -- questions that have no answer
+    Reason("run-unknown", Scope.RUN, True, "there is no such run", "see `starter.py list`"),
+    Reason("asset-unknown", Scope.ROW, True, "there is no such asset", "see `starter.py map RUN`"),
+    Reason("worker-missing", Scope.RUN, False, "nobody works on the run", "start a worker"),
     # -- input refused before anything happens
     Reason(
         "manifest-refused", Scope.RUN, True, "the manifest cannot be read", "correct the named line and start again"

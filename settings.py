@@ -2,7 +2,7 @@
 
 Order, the first wins: variables named `LONGHAUL_…` (`LONGHAUL_LEDGER__DSN`, `LONGHAUL_ACCOUNTS__MAIN__TOKEN`), the TOML
 file named by `LONGHAUL_CONFIG` (default `longhaul.toml` here, if it exists), the file that a running embedded stack
-leaves in `.longhaul/stack.toml`, the defaults below.
+leaves in `.longhaul/stack.toml` (in the folder that `LONGHAUL_STACK` names, if it is set), the defaults below.
 
 The Temporal connection is the exception: it is read by `temporalio.envconfig`, so the `TEMPORAL_*` variables and
 profiles that serve the `temporal` command serve these programs too.
@@ -24,7 +24,9 @@ from faults import Fault
 
 CONFIG_VARIABLE: Final = "LONGHAUL_CONFIG"
 DEFAULT_CONFIG: Final = Path("longhaul.toml")
-STACK_CONFIG: Final = Path(".longhaul/stack.toml")
+STACK_VARIABLE: Final = "LONGHAUL_STACK"
+DEFAULT_STACK: Final = Path(".longhaul")
+STACK_CONFIG: Final = "stack.toml"
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 """A name that fits a workflow id, a metric label, a URL path and a variable's name."""
@@ -184,9 +186,6 @@ class Settings(BaseSettings):
     accounts: dict[Name, AccountSettings] = Field(default_factory=dict)
     sources: dict[Name, SourceSettings] = Field(default_factory=dict)
 
-    config: Path | None = Field(default=None, exclude=True)
-    """LONGHAUL_CONFIG itself, so that it is no unknown variable."""
-
     @classmethod
     def settings_customise_sources(
         cls,
@@ -238,7 +237,15 @@ def _files() -> list[Path]:
     if named and not Path(named).is_file():
         raise Fault("settings-refused", f"{CONFIG_VARIABLE} names {named}, which is not a file; correct or unset it")
     own = Path(named) if named else DEFAULT_CONFIG
-    return [path for path in (own, STACK_CONFIG) if path.is_file()]
+    stack = Path(os.environ.get(STACK_VARIABLE) or DEFAULT_STACK) / STACK_CONFIG
+    return [path for path in (own, stack) if path.is_file()]
+
+
+def _misspelled() -> list[str]:
+    """Variables that look like a setting and name no section: a typing mistake must not pass for a default."""
+    prefix, delimiter = "LONGHAUL_", "__"
+    names = [name for name in os.environ if name.startswith(prefix) and delimiter in name]
+    return sorted(n for n in names if n.removeprefix(prefix).split(delimiter)[0].lower() not in Settings.model_fields)
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -246,6 +253,9 @@ def load_settings(**overrides: Any) -> Settings:
 
     Raises Fault("settings-refused") that names each wrong setting, where it was looked for, and never a secret's value.
     """
+    if wrong_names := _misspelled():
+        known = ", ".join(Settings.model_fields)
+        raise Fault("settings-refused", f"no section for {', '.join(wrong_names)} (sections: {known})")
     try:
         return Settings(**overrides)
     except ValidationError as error:

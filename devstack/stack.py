@@ -208,6 +208,11 @@ class Stack:
         finally:
             self._started.clear()
 
+    @property
+    def started(self) -> tuple[str, ...]:
+        """The parts that this object has started; the others were up before, or are not wanted."""
+        return tuple(child.name for child in self._started)
+
     def kill(self, name: str) -> None:
         """SIGKILL for one part, as a crash would; `up` starts it again. Raises StackError where it doesn't run."""
         child = self.child(name)
@@ -339,6 +344,7 @@ class Stack:
                 *("-m", "sandbox", "--host", LOOPBACK, "--port", str(state.ports["sandbox"])),
                 *("--data", str(self.folder / "sandbox")),
                 *("--webhook-url", f"http://{LOOPBACK}:{state.ports['webhook']}/webhooks/{ACCOUNT}"),
+                "--allow-local-files",  # so that a folder of one's own can be rehearsed with
             ],
             # In the environment, as every user of the machine can read a command line.
             {

@@ -43,10 +43,10 @@ async def runs(engine: Engine, limit: int = 100) -> Sequence[RunLine]:
 
 
 async def run_line(engine: Engine, run: str) -> RunLine:
-    """Raises Fault("settings-refused") where the ledger has no such run."""
+    """Raises Fault("run-unknown") where the ledger has no such run."""
     records = await engine.fetch(_RUNS, run, 1)
     if not records:
-        raise Fault("settings-refused", f"the ledger has no run named {run!r}; `starter.py list` shows those it has")
+        raise Fault("run-unknown", f"the ledger has no run named {run!r}; `starter.py list` shows those it has")
     return RunLine(**records[0])
 
 
@@ -266,3 +266,11 @@ async def estimate(engine: Engine, run: str) -> Estimate:
         rejected={row["reason"] or "unknown": row["n"] for row in rejected},
         owned=listed["owned"],
     )
+
+
+async def verdicts(engine: Engine, tenant: str, source: str) -> Mapping[str, tuple[str, str | None]]:
+    """State and reason of every asset of one library, by source id. For small libraries: it is held in memory."""
+    records = await engine.fetch(
+        "select source_id, state, reason from asset where tenant = $1 and source = $2", tenant, source
+    )
+    return {record["source_id"]: (record["state"], record["reason"]) for record in records}

@@ -1,0 +1,499 @@
+"""The command line: `python starter.py`. Starts runs, watches them, and says what became of each video.
+
+Whatever it does to a run is a call to Temporal that the `temporal` command can make as well; what it tells of single
+assets comes from the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from temporalio.client import (
+    Client,
+)
+
+import display
+import telemetry
+from client import ANSWER_S, Ended, follow, ledger_of, progress_of, start_run, told, web_link, write_map
+from connection import connect
+from faults import REASONS, Fault
+from ledger import questions, remotes
+from settings import Settings, load_settings
+from sources.registry import open_source
+from sources.spec import SourceSpec
+from workflows.ids import migration_id
+from workflows.messages import MigrationInput, MigrationResult, Progress, ResumeInput
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+app = typer.Typer(
+    help="Moves video libraries into hosted video APIs, survives being killed at any second, and proves that every "
+    "video arrived.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object or list instead of words.")]
+Run = Annotated[str, typer.Argument(help="The run's name, as `list` shows it.", show_default=False)]
+
+out = Console()
+err = Console(stderr=True)
+
+
+# ------------------------------------------------------------------------------------------------------------- plumbing
+
+
+def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """An asynchronous command, whose failures are said in one line and an exit code."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            asyncio.run(function(*args, **kwargs))
+        except Fault as fault:
+            words = f"{fault.reason.words}: {fault.detail}" if fault.detail else fault.reason.words
+            err.print(f"longhaul: {words}", style="red", highlight=False, markup=False)
+            raise SystemExit(1) from None
+        except Ended as end:
+            raise SystemExit(end.code) from None
+        except KeyboardInterrupt:
+            err.print("interrupted; a run that was started goes on", style="yellow")
+            raise SystemExit(130) from None
+        finally:
+            telemetry.flush()
+
+    return run
+
+
+def _settings() -> Settings:
+    settings = load_settings()
+    quiet = settings.telemetry.model_copy(update={"log_level": "warning"})
+    telemetry.configure_logging(quiet, "starter")
+    return settings
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------- start
+
+
+def _source(manifest: Path | None, folder: Path | None, source: str | None, settings: Settings) -> SourceSpec:
+    if sum(given is not None for given in (manifest, folder, source)) != 1:
+        raise Fault("settings-refused", "give one of: a manifest's path, --folder PATH, --source NAME")
+    if manifest is not None:
+        return SourceSpec(kind="manifest", location=str(manifest.absolute()))
+    if folder is not None:
+        return SourceSpec(kind="folder", location=str(folder.absolute()))
+    assert source is not None, "one of the three is given"
+    return SourceSpec(kind=settings.source(source).kind, name=source)
+
+
+def _run_name(spec: SourceSpec) -> str:
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(spec.location or spec.name or spec.kind).stem.lower()).strip("-")[:40]
+    return f"{stem or spec.kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+@app.command()
+@command
+async def start(
+    manifest: Annotated[
+        Path | None, typer.Argument(help="A CSV or JSONL manifest (columns id and url).", show_default=False)
+    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Migrate the videos in a local folder instead.")] = None,
+    source: Annotated[str | None, typer.Option(help="Migrate from a source named in the settings instead.")] = None,
+    destination: Annotated[
+        str, typer.Option("--destination", "-d", help="Destination account, as named in the settings.")
+    ] = "sandbox",
+    tenant: Annotated[str, typer.Option(help="Whose library it is.")] = "default",
+    name: Annotated[str | None, typer.Option(help="The run's name; default: from the source and the time.")] = None,
+    source_name: Annotated[
+        str | None, typer.Option(help="Tells several libraries of one tenant apart; default: the source's kind.")
+    ] = None,
+    approval: Annotated[
+        bool, typer.Option("--approval", help="Wait for `approve` between the inventory and the first create.")
+    ] = False,
+    stripes: Annotated[int, typer.Option(help="Walkers of a listing that can be walked in stripes.")] = 1,
+    pages_at_once: Annotated[int, typer.Option(help="Pages worked side by side.")] = 8,
+    page_size: Annotated[int, typer.Option(help="Videos in one page.", min=1, max=500)] = 500,
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress until the run ends.")] = False,
+    check: Annotated[
+        bool, typer.Option(help="Read the source here first; --no-check where only the workers can reach it.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """Start a run: list, inventory, create, settle, reconcile. One that was begun under this name goes on."""
+    settings = _settings()
+    settings.account(destination)
+    spec = _source(manifest, folder, source, settings).model_copy(update={"page_size": page_size})
+    run = name or _run_name(spec)
+    try:
+        asked = MigrationInput(
+            account=destination,
+            source=spec,
+            tenant=tenant,
+            source_name=source_name,
+            run=run,
+            approval=approval,
+            stripes=stripes,
+            pages_at_once=pages_at_once,
+        )
+    except ValidationError as error:
+        wrong = "; ".join(f"--{str(e['loc'][0]).replace('_', '-')}: {e['msg']}" for e in error.errors())
+        raise Fault("settings-refused", wrong.replace("--run:", "--name:")) from None
+    if check:
+        opened = open_source(spec, settings)
+        try:
+            await opened.check()
+        finally:
+            await opened.aclose()
+    client = await connect(settings, "starter")
+    fresh = await start_run(client, settings, run, asked)
+    link = web_link(settings, client, run)
+    if as_json and not wait:
+        _print_json({"run": run, "workflow_id": migration_id(run), "started": fresh, "web_ui": link})
+    elif not as_json:
+        out.print(f"{'started' if fresh else 'already running'}: run {run}  (workflow {migration_id(run)})")
+        out.print(link, style="dim", soft_wrap=True)
+    if wait:
+        await _watch(settings, client, run, as_json=as_json)
+    elif not as_json:
+        out.print(f"watch it: starter.py watch {run}")
+
+
+# ---------------------------------------------------------------------------------------------------------------- watch
+
+
+@app.command()
+@command
+async def watch(run: Run, as_json: Json = False) -> None:
+    """Show a run's progress until it ends.
+
+    Exit code 0: finished; 2: failed or cancelled; 3: parked until someone acts.
+    """
+    settings = _settings()
+    client = await connect(settings, "starter")
+    await _watch(settings, client, run, as_json=as_json)
+
+
+async def _watch(settings: Settings, client: Client, run: str, *, as_json: bool) -> None:
+    result = await follow(settings, client, run, console=err if as_json else out)
+    if as_json:
+        _print_json({**result.model_dump(mode="json"), "web_ui": web_link(settings, client, run)})
+        return
+    out.print()
+    _show_result(result)
+    out.print(f"details: starter.py report {run}    id map: starter.py map {run}", style="dim")
+
+
+def _show_result(result: MigrationResult) -> None:
+    out.print(f"run {result.run} {result.state}", style="bold")
+    out.print(
+        f"listed {result.listed}: {result.added} new, {result.owned} owned by earlier runs"
+        + (f", {result.problems} problems (see the report)" if result.problems else "")
+    )
+    out.print(display.verdict_table(result.states, result.reasons))
+    out.print(f"videos created {result.creates}, adopted after a lost answer {result.adopted}")
+
+
+# ------------------------------------------------------------------------------------------------------------ questions
+
+
+@app.command()
+@command
+async def status(run: Run, as_json: Json = False) -> None:
+    """Where a run stands: its state, its phases, its assets by state."""
+    settings = _settings()
+    async with ledger_of(settings) as engine:
+        line = await questions.run_line(engine, run)
+        states = dict(await questions.states(engine, run))
+    progress: Progress | None = None
+    link = ""
+    note = ""
+    try:
+        client = await connect(settings, "starter")
+        link = web_link(settings, client, run)
+        progress = await progress_of(client, run)
+    except Fault as fault:
+        note = fault.detail
+    if as_json:
+        shown = None if progress is None else progress.model_dump(mode="json")
+        _print_json({**dataclasses.asdict(line), "states": states, "progress": shown, "web_ui": link, "note": note})
+        return
+    out.print(Text(f"run {run}: {line.state}" + (f" ({line.reason})" if line.reason else ""), style="bold"))
+    out.print(f"{line.assets} assets of tenant {line.tenant}, from {line.source} to account {line.account}")
+    if progress is not None:
+        for words in display.waiting_for(progress):
+            out.print(words, style="yellow", highlight=False, markup=False)
+        for phase in display.phase_lines(progress, states):
+            out.print(phase.text(), highlight=False)
+    for state, count in sorted(states.items()):
+        out.print(f"  {state:<12} {count}", highlight=False)
+    if note:
+        out.print(note, style="yellow", highlight=False, markup=False)
+    if link:
+        out.print(link, style="dim", soft_wrap=True)
+
+
+@app.command("list")
+@command
+async def list_runs(
+    limit: Annotated[int, typer.Option(help="How many, the newest first.", min=1)] = 50, as_json: Json = False
+) -> None:
+    """The runs that the ledger knows, the newest first."""
+    async with ledger_of(_settings()) as engine:
+        found = await questions.runs(engine, limit)
+    if as_json:
+        _print_json([dataclasses.asdict(line) for line in found])
+        return
+    if not found:
+        out.print("no runs yet; begin with: starter.py start MANIFEST")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "state", "assets", "tenant", "source", "account", "begun (UTC)"):
+        table.add_column(heading, justify="right" if heading == "assets" else "left")
+    for line in found:
+        state = line.state + (f" ({line.reason})" if line.reason else "")
+        begun = f"{line.created_at:%Y-%m-%d %H:%M}"
+        table.add_row(line.run, state, str(line.assets), line.tenant, line.source, line.account, begun)
+    out.print(table)
+
+
+@app.command()
+@command
+async def show(
+    asset: Annotated[str, typer.Argument(help="An asset's ref, its id at the source, or its remote id.")],
+    as_json: Json = False,
+) -> None:
+    """What happened to one video: its state, every step with its outcome, the events that came for it."""
+    async with ledger_of(_settings()) as engine:
+        found = await questions.history(engine, asset)
+    if not found:
+        raise Fault("asset-unknown", f"the ledger has no asset with ref, source id or remote id {asset!r}")
+    if as_json:
+        _print_json([dataclasses.asdict(history) for history in found])
+        return
+    for history in found:
+        _show_history(history)
+
+
+def _show_history(history: questions.History) -> None:
+    asset = history.asset
+    out.print(Text(f"{asset['source_id']}  {asset['state']}", style="bold"))
+    for label, value in {
+        "title": asset["title"],
+        "ref": asset["ref"],
+        "why": _why(asset["reason"], asset["detail"]),
+        "run": f"{asset['run']}, page {asset['page']}, position {asset['position']}",
+        "tenant, source": f"{asset['tenant']}, {asset['source']}",
+        "at the source": asset["locator"],
+        "remote id": asset["remote_id"] and f"{asset['remote_id']} at {asset['account']}",
+        "plays at": asset["playback"],
+        "media": _media(asset),
+    }.items():
+        if value:
+            out.print(f"  {label:<15} {value}", highlight=False, markup=False, soft_wrap=True)
+    for step in history.steps:
+        ended = step["ended_at"]
+        took = "" if ended is None else f"{(ended - step['started_at']).total_seconds():.2f} s"
+        why = _why(step["reason"], step["detail"])
+        out.print(
+            f"  {step['started_at']:%Y-%m-%d %H:%M:%S}  {step['phase']:<10} attempt {step['attempt']}  "
+            f"{step['outcome'] or 'under way':<11} {took:>8}  {step['worker']}" + (f"  {why}" if why else ""),
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    for event in history.events:
+        words = event["kind"] or event["state"]
+        outcome = event["outcome"] or "waiting"
+        out.print(f"  {event['received_at']:%Y-%m-%d %H:%M:%S}  event      {words}: {outcome}", highlight=False)
+
+
+def _why(reason: str | None, detail: str | None) -> str:
+    if not reason:
+        return ""
+    words = REASONS[reason].words if reason in REASONS else reason
+    return f"{reason}: {words}" + (f" ({detail})" if detail else "")
+
+
+def _media(asset: Any) -> str:
+    facts = asset["facts"] or {}
+    parts = [facts.get("container"), facts.get("video_codec"), facts.get("audio_codec")]
+    if facts.get("width"):
+        parts.append(f"{facts['width']}x{facts['height']}")
+    if asset["duration_ms"] is not None:
+        parts.append(f"{asset['duration_ms'] / 1000:.2f} s ({facts.get('duration_origin', 'unknown')})")
+    if asset["remote_duration_ms"] is not None:
+        parts.append(f"there {asset['remote_duration_ms'] / 1000:.2f} s")
+    return ", ".join(str(part) for part in parts if part)
+
+
+@app.command()
+@command
+async def report(run: Run, as_json: Json = False) -> None:
+    """What a run came to: counts by verdict and reason with an example of each, problems of the source, strays."""
+    settings = _settings()
+    async with ledger_of(settings) as engine:
+        line = await questions.run_line(engine, run)
+        summary = await questions.summary(engine, run)
+        examples = await questions.examples(engine, run, ("rejected", "failed", "mismatched", "skipped"))
+        problems = await questions.problems(engine, run)
+        strays = await remotes.strangers(engine, line.account)
+    if as_json:
+        _print_json(
+            {
+                "run": dataclasses.asdict(line),
+                "summary": dataclasses.asdict(summary),
+                "examples": [dataclasses.asdict(example) for example in examples],
+                "problems": [dataclasses.asdict(problem) for problem in problems],
+                "strays": [dataclasses.asdict(stray) for stray in strays],
+            }
+        )
+        return
+    out.print(Text(f"run {run}: {line.state}", style="bold"))
+    out.print(
+        f"listed {summary.listed}: {summary.added} new, {summary.owned} owned by earlier runs, "
+        f"{summary.collapsed} repeated, {summary.blank} blank, {summary.problems} problems"
+    )
+    out.print(
+        f"{display.duration(summary.duration_ms / 1000)} of video; created {summary.creates}, "
+        f"adopted {summary.adopted}, attempts repeated {summary.retries}"
+    )
+    out.print(display.verdict_table(summary.states, summary.reasons))
+    for example in examples:
+        reason = REASONS.get(example.reason)
+        out.print(f"\n{example.state}: {example.reason} ({example.count})", style="bold", highlight=False)
+        if reason is not None:
+            out.print(f"  {reason.words}; {reason.remedy}", highlight=False)
+        out.print(f"  for example {example.source_id}: {example.detail or ''}", highlight=False, markup=False)
+    if problems:
+        out.print("\nproblems of the source", style="bold")
+        for problem in problems:
+            field = f", {problem.field}" if problem.field else ""
+            out.print(f"  at {problem.position}{field}: {problem.words}", highlight=False, markup=False)
+    if strays:
+        out.print("\nremote videos with a reference of ours that no row owns", style="bold")
+        for stray in strays:
+            what = f"a duplicate; kept is {stray.kept}" if stray.kept else "of an asset that this ledger does not know"
+            out.print(f"  {stray.remote_id} ({stray.ref}, {stray.state}): {what}", highlight=False)
+
+
+@app.command("map")
+@command
+async def id_map(
+    run: Run,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file; default: print.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines instead of CSV.")] = False,
+) -> None:
+    """The id map: for every asset of the run its id at the source, its remote id, state and playback address."""
+    count = await write_map(_settings(), run, output, as_json=as_json)
+    if output is not None:
+        err.print(f"{count} rows in {output}")
+
+
+# ------------------------------------------------------------------------------------------------------------- messages
+
+
+async def _tell(run: str, message: str, note: str, as_json: bool) -> None:
+    """Sends a message as an update, whose answer says that it took effect; as a signal where no worker is there to
+    answer: Temporal keeps it."""
+    settings = _settings()
+    client = await connect(settings, "starter")
+    handle = client.get_workflow_handle(migration_id(run))
+    try:
+        call = handle.execute_update(message, ResumeInput(note=note), result_type=Progress, rpc_timeout=ANSWER_S)
+        progress = await told(run, call)
+    except Fault as fault:
+        if fault.code != "worker-missing":
+            raise
+        await told(run, handle.signal(message, ResumeInput(note=note)))
+        if as_json:
+            _print_json({"run": run, "message": message, "answered": False})
+        else:
+            out.print(f"{message}: kept for run {run}; it takes effect when a worker runs", style="yellow")
+        return
+    if as_json:
+        _print_json({"run": run, "message": message, "answered": True, "state": progress.state})
+    else:
+        out.print(f"run {run} is {progress.state}")
+
+
+Note = Annotated[str, typer.Option("--note", help="Why, for the record.")]
+
+
+@app.command()
+@command
+async def pause(run: Run, note: Note = "", as_json: Json = False) -> None:
+    """Begin no more videos; what is in hand is finished. The run stays and goes on with `resume`."""
+    await _tell(run, "pause", note, as_json)
+
+
+@app.command()
+@command
+async def resume(run: Run, note: Note = "", as_json: Json = False) -> None:
+    """Go on after a pause, or at once where the run is parked."""
+    await _tell(run, "resume", note, as_json)
+
+
+@app.command()
+@command
+async def approve(run: Run, note: Note = "", as_json: Json = False) -> None:
+    """Let a run that was started with --approval begin its creates."""
+    await _tell(run, "approve", note, as_json)
+
+
+@app.command()
+@command
+async def cancel(run: Run, as_json: Json = False) -> None:
+    """End a run. What it has not finished is handed back; a later run, or the same name again, takes it up."""
+    settings = _settings()
+    client = await connect(settings, "starter")
+    await told(run, client.get_workflow_handle(migration_id(run)).cancel(rpc_timeout=ANSWER_S))
+    if as_json:
+        _print_json({"run": run, "message": "cancel"})
+    else:
+        out.print(f"run {run}: cancellation asked for; `starter.py status {run}` shows when it is done")
+
+
+# ----------------------------------------------------------------------------------------------------------------- demo
+
+
+@app.command()
+def demo(as_json: Json = False) -> None:
+    """Migrate a small library of real videos into the sandbox, on an embedded stack.
+
+    Repeat it: nothing is made twice.
+    """
+    from devstack.demo import main
+
+    raise SystemExit(main(as_json=as_json))
+
+
+if __name__ == "__main__":
+    app()
