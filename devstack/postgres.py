@@ -321,18 +321,26 @@ class EmbeddedPostgres:
             Path(given).unlink(missing_ok=True)
 
     def _run(self, name: str, *arguments: str, cwd: Path, stdin: str = "") -> str:
-        done = subprocess.run(
-            [str(self._bin / name), *arguments],
-            input=stdin,
-            cwd=cwd,
-            env=_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            user=None if self._account is None else self._account.uid,
-            group=None if self._account is None else self._account.gid,
-            extra_groups=None if self._account is None else [],
-        )
+        try:
+            done = subprocess.run(
+                [str(self._bin / name), *arguments],
+                input=stdin,
+                cwd=cwd,
+                env=_environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+                user=None if self._account is None else self._account.uid,
+                group=None if self._account is None else self._account.gid,
+                extra_groups=None if self._account is None else [],
+            )
+        except OSError as error:
+            # In a container without the right to change users, or where no program may be run from this folder.
+            as_whom = "" if self._account is None else f" as {self._account.name}, instead of root"
+            raise StackError(
+                f"PostgreSQL's {name} cannot be run{as_whom}: {error.strerror}; start the stack as an ordinary user, "
+                "or see docs/platforms.md"
+            ) from None
         if done.returncode != 0:
             raise StackError(f"{name} ended with exit code {done.returncode}: {(done.stderr or done.stdout).strip()}")
         return done.stdout

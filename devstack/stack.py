@@ -40,6 +40,7 @@ from devstack.processes import (
 )
 from devstack.state import STACK_VARIABLE, Record, State, default_folder, locked, make_folder
 from devstack.temporal import NAMESPACE, TemporalDevServer, TemporalPorts
+from settings import TASK_QUEUE
 from workflows.attributes import NAMES as SEARCH_ATTRIBUTES
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -396,8 +397,12 @@ class Stack:
             "worker",
             ["worker.py"],
             ledger,
-            # One that ran before has said it before.
-            lambda child: not child.ours or _says(child, WORKER_READY, said_before),
+            # One that ran before has said it before; one with a higher log level says nothing, but is seen polling.
+            lambda child: (
+                not child.ours
+                or _says(child, WORKER_READY, said_before)
+                or _polls(child, f"http://{LOOPBACK}:{state.ports['temporal_http']}")
+            ),
             grace_s=WORKER_GRACE_S,
         )
         return [part for part in (webhook, worker) if part.name in self.parts]
@@ -549,6 +554,18 @@ def _says(child: Child, words: bytes, start: int) -> bool:
             return words in log.read()
     except OSError:
         return False
+
+
+def _polls(child: Child, temporal_http: str) -> bool:
+    """Whether the dev server has the child among the pollers of the workflows' task queue."""
+    try:
+        answer = httpx.get(
+            f"{temporal_http}/api/v1/namespaces/{NAMESPACE}/task-queues/{TASK_QUEUE}", timeout=2.0, trust_env=False
+        )
+        pollers = answer.raise_for_status().json().get("pollers", [])
+    except (httpx.HTTPError, ValueError):
+        return False
+    return any(str(poller.get("identity", "")).startswith(f"{child.pid}@") for poller in pollers)
 
 
 @contextlib.contextmanager

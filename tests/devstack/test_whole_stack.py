@@ -43,7 +43,11 @@ def test_the_library_is_served(stack: Stack) -> None:
     assert httpx.get(f"{stack.url('library')}/told.txt").text == "one line\n"
 
 
-async def test_a_killed_worker_comes_back_and_polls_the_stacks_temporal(stack: Stack) -> None:
+async def test_a_killed_worker_comes_back_and_polls_the_stacks_temporal(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is told to log so little that it doesn't say that it is ready."""
+    monkeypatch.setenv("LONGHAUL_TELEMETRY__LOG_LEVEL", "error")
     before = stack.child("worker")
     assert before is not None
     stack.kill("worker")
