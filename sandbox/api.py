@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -13,13 +14,12 @@ import uuid
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -55,12 +55,14 @@ _HTML: Final = (
 )
 
 Handler = Callable[[Request], Awaitable[Response]]
+Gated = Callable[[Request, bytes], Awaitable[Response]]
+"""A handler behind the gate, which has read the body."""
 
 
 class CreateBody(BaseModel):
     """The body of `POST /v1/videos`."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid")
 
     source_url: Annotated[str, Field(min_length=1, max_length=8192)]
     title: Annotated[str, Field(max_length=512)] = ""
@@ -124,8 +126,10 @@ class Api:
         self._authorization = f"Bearer {config.token.get_secret_value()}".encode()
         self._forms = random.Random(config.faults.seed)  # noqa: S311 - reproducible
         self._started = time.monotonic()
+        self.closing = asyncio.Event()
+        """Set when the server is about to end: calls that hang are let go."""
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Storage open, ingests and deliveries going. Raises StoreInUse."""
         self.store = Store(self.config.data)
@@ -196,18 +200,21 @@ class Api:
 
         return endpoint
 
-    def _gated(self, label: str, operation_of: Callable[[Request], Operation], handler: Handler) -> Handler:
+    def _gated(self, label: str, operation_of: Callable[[Request], Operation], handler: Gated) -> Handler:
         """A call of the API: counted, behind the token and the limits, and struck by faults."""
 
         async def endpoint(request: Request) -> Response:
             self.requests[label] += 1
-            response = await self._passed(request, operation_of(request), handler)
+            try:
+                response = await self._passed(request, operation_of(request), handler)
+            except ClientDisconnect:
+                response = _Dropped()
             self.answers[response.status_code if not isinstance(response, _Dropped) else 0] += 1
             return response
 
         return endpoint
 
-    async def _passed(self, request: Request, operation: Operation, handler: Handler) -> Response:
+    async def _passed(self, request: Request, operation: Operation, handler: Gated) -> Response:
         if not self._authorized(request):
             return self._unauthorized()
         refusal = self.limits.admit(time.monotonic(), creating=operation == "create")
@@ -218,12 +225,14 @@ class Api:
             )
             self._add_rate_headers(response)
             return response
+        # Read before anything is waited for: a caller that gives up meanwhile has sent its request all the same.
+        body = await _body(request)
         fault = self.misbehaviour.request_fault(operation)
         if latency := self.misbehaviour.latency(operation):
             await asyncio.sleep(latency)
         spoilt = self._before(fault)
         if spoilt is None:
-            response = await handler(request)
+            response = await handler(request, body)
             if self.misbehaviour.applies(operation) and (delay := self.misbehaviour.faults.answer_delay_ms):
                 await asyncio.sleep(delay / 1000)
             if fault in FAULTS_AFTER and response.status_code < 400:
@@ -282,7 +291,9 @@ class Api:
                 half = bytes(response.body)[: len(response.body) // 2]
                 return Response(half, response.status_code, media_type="application/json")
             case "hang_after":
-                await asyncio.sleep(faults.hang_s)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(faults.hang_s):
+                        await self.closing.wait()
                 return _Dropped()
             case _:
                 return _Dropped()
@@ -295,8 +306,7 @@ class Api:
     def _finished(self, video: Video) -> None:
         self.outbox.add("video.errored" if video.error_code else "video.ready", self._shown(video))
 
-    async def _create(self, request: Request) -> Response:
-        raw = await _body(request)
+    async def _create(self, request: Request, raw: bytes) -> Response:
         try:
             body = CreateBody.model_validate_json(raw)
         except ValidationError as error:
@@ -304,7 +314,11 @@ class Api:
         problem = self._source_problem(body.source_url)
         if problem:
             return _error(422, "source_url_refused", problem)
-        if len(json.dumps(body.metadata, ensure_ascii=False).encode()) > METADATA_MAX:
+        try:
+            metadata_size = len(json.dumps(body.metadata, ensure_ascii=False, allow_nan=False).encode())
+        except ValueError:
+            return _error(422, "invalid_request", "metadata: NaN and Infinity are no JSON")
+        if metadata_size > METADATA_MAX:
             return _error(422, "metadata_too_large", f"metadata: more than {METADATA_MAX} bytes of JSON")
         faults = self.misbehaviour.faults
         key = request.headers.get("idempotency-key") if faults.idempotency_keys else None
@@ -344,13 +358,13 @@ class Api:
             return "source_url: must be an http or https address"
         return None
 
-    async def _get(self, request: Request) -> Response:
+    async def _get(self, request: Request, _: bytes) -> Response:
         video = self.store.get(request.path_params["id"])
         if video is None or video.state == "deleted":
             return _no_such_video()
         return _Json(self._shown(video))
 
-    async def _delete(self, request: Request) -> Response:
+    async def _delete(self, request: Request, _: bytes) -> Response:
         video = self.store.delete(request.path_params["id"])
         if video is None:
             return _no_such_video()
@@ -359,14 +373,14 @@ class Api:
         await self.store.durable()
         return Response(status_code=204)
 
-    async def _lookup(self, request: Request) -> Response:
+    async def _lookup(self, request: Request, _: bytes) -> Response:
         faults = self.misbehaviour.faults
         found = self.store.find(
             request.query_params["reference"], loose=faults.lookup_loose, made_before=time.time() - faults.lookup_lag_s
         )
         return self._listing(found, None, len(found))
 
-    async def _list(self, request: Request) -> Response:
+    async def _list(self, request: Request, _: bytes) -> Response:
         faults = self.misbehaviour.faults
         limit_text = request.query_params.get("limit", "100")
         if not (limit_text.isascii() and limit_text.isdigit() and 1 <= int(limit_text) <= PAGE_MAX):
@@ -535,7 +549,7 @@ def _place(cursor: str) -> int | None:
 def application(api: Api) -> Starlette:
     """The ASGI application of one sandbox, whose lifespan is `api.running()`."""
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with api.running():
             yield

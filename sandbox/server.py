@@ -32,6 +32,20 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.begun = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which only looks every 0.1 s whether it should end."""
+        ticks = 0
+        while not await self.on_tick(ticks):
+            ticks = (ticks + 1) % 864_000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await self._ended.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -123,7 +137,8 @@ async def running_sandbox(config: SandboxConfig) -> AsyncIterator[Sandbox]:
                     raise RuntimeError("the server ended before it began")
                 yield Sandbox(f"http://{host}:{port}", config.token.get_secret_value(), api, server)
             finally:
-                server.should_exit = True
+                api.closing.set()
+                server.end()
                 await serving
     finally:
         listener.close()

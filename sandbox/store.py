@@ -146,7 +146,7 @@ class Store:
     def __init__(self, directory: Path) -> None:
         """Opens or makes the storage in `directory`. Raises StoreInUse."""
         directory.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(directory / "sandbox.sqlite", isolation_level=None, timeout=2.0)
+        self._db = sqlite3.connect(directory / "sandbox.sqlite", isolation_level=None, timeout=0.5)
         self._commit_done: asyncio.Future[None] | None = None
         try:
             # Exclusive: two sandboxes on one directory would both ingest and both deliver.
