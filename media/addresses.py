@@ -59,13 +59,14 @@ async def check_address(url: str, *, allow_private: bool) -> Target:
     """
     try:
         # A ready-made address comes out as it went in: encoded again, its signature would no longer hold.
-        parts = urlsplit(canonical(url))
+        text = canonical(url)
+        parts = urlsplit(text)
         scheme, host, port = parts.scheme.lower(), parts.hostname, parts.port
     except ValueError:
         raise Fault("source-address-refused", "the address is malformed") from None
     if scheme not in _DEFAULT_PORTS:
         raise Fault("source-address-refused", f"the scheme is {scheme[:40]!r}, not http or https")
-    if not host or _CONTROL.search(host):
+    if not host or _CONTROL.search(text):
         raise Fault("source-address-refused", "the address has no valid host")
     try:
         ascii_host = host if host.isascii() else host.encode("idna").decode("ascii")

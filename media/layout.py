@@ -19,8 +19,9 @@ _BOXES_MAX: Final = 10_000
 """Outermost boxes read before giving up: a fragmented file has two for each fragment."""
 _BOX_HEADER: Final = 8
 _LONG_BOX_HEADER: Final = 16
-_MOOV_HEADER: Final = 64
-"""Enough of a moov box to see the duration in the mvhd box that begins it."""
+_MVHD: Final = 40
+"""Enough of a moov's content to see the duration in the mvhd box that begins it."""
+_LOOK: Final = _LONG_BOX_HEADER + _MVHD
 _ELEMENT_HEADER: Final = 12
 _FIRST: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx"})
 _EBML: Final = b"\x1aE\xdf\xa3"
@@ -68,23 +69,22 @@ class Walker:
         self._boxes = 0
         self._end: int | None = None
         self._open = False
-        self._unset = False
+        self._mvhd_at: int | None = None
+        self._mvhd = bytearray()
 
     def feed(self, offset: int, data: bytes) -> None:
         """Takes `data`, which stands at `offset` in the file."""
         while self.wanted is not None:
-            at = self.wanted + len(self._held) - offset
-            if not 0 <= at < len(data):
-                return
-            self._held += data[at : at + self._need - len(self._held)]
-            if len(self._held) < self._need:
-                return
+            if not _take(self._held, self.wanted, self._need, offset, data):
+                break
             self._read(self.wanted, bytes(self._held))
+        if self._mvhd_at is not None:
+            _take(self._mvhd, self._mvhd_at, _MVHD, offset, data)
 
     def layout(self, size: int | None) -> Layout:
         """What was seen, for a file of `size` bytes (None: not known)."""
         # A fragmented file's header cannot know its duration; that is no contradiction.
-        unset = self._unset and b"moof" not in self._kinds
+        unset = _duration_unset(bytes(self._mvhd)) and b"moof" not in self._kinds
         if self._end is None or size is None:
             return Layout(header_duration_unset=unset)
         # Fewer than eight bytes after the last box are no box: padding.
@@ -126,16 +126,13 @@ class Walker:
                 self._need = header
                 return
             length = int.from_bytes(held[8:16], "big")
-        if kind == b"moov" and len(held) < _MOOV_HEADER <= length:
-            self._need = _MOOV_HEADER
-            return
         self._boxes += 1
         if length and (length < header or self._boxes > _BOXES_MAX):
             self.wanted = None
             return
         self._kinds.add(kind)
         if kind == b"moov":
-            self._unset = self._unset or _duration_unset(held[header:])
+            self._mvhd_at = start + header
         if length == 0:  # it reaches to the end of the file, wherever that is
             self._open = True
             self._end, self.wanted = start, None
@@ -148,9 +145,18 @@ class Walker:
         self._need = _BOX_HEADER
 
 
+def _take(held: bytearray, start: int, length: int, offset: int, data: bytes) -> bool:
+    """Adds to `held`, which begins at `start` in the file, what `data` at `offset` continues it with. Whether there are
+    now `length` bytes."""
+    at = start + len(held) - offset
+    if len(held) < length and 0 <= at < len(data):
+        held += data[at : at + length - len(held)]
+    return len(held) >= length
+
+
 def _duration_unset(moov: bytes) -> bool:
     """Whether the mvhd box at the start of a moov's content has the duration that means "not known"."""
-    if moov[4:8] != b"mvhd" or len(moov) < 40:
+    if moov[4:8] != b"mvhd" or len(moov) < _MVHD:
         return False
     return moov[32:40] == b"\xff" * 8 if moov[8] == 1 else moov[24:28] == b"\xff" * 4
 
@@ -184,7 +190,7 @@ def look(path: Path) -> LocalLook:
         walker.feed(0, head)
         while walker.wanted is not None and walker.wanted < size:
             wanted = walker.wanted
-            data = os.pread(file.fileno(), _MOOV_HEADER, wanted)
+            data = os.pread(file.fileno(), _LOOK, wanted)
             walker.feed(wanted, data)
             if walker.wanted == wanted:
                 break

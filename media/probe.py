@@ -189,23 +189,31 @@ async def _ask(ffprobe: Path, protocols: str, url: str, settings: MediaSettings)
 
 def _conclusion(finished: Finished) -> Mapping[str, Any] | None:
     code = finished.returncode
+    if finished.stdout_cut:
+        raise Fault("probe-died", f"ffprobe wrote more than {OUTPUT_LIMIT} bytes, and was ended")
     if code < 0:
         raise Fault("probe-died", f"ffprobe was ended by signal {-code}")
     # 128 and more: a wrapper script's way to report a signal, and ffprobe's own after SIGTERM.
-    if code >= 128 or finished.stdout_cut:
-        raise Fault("probe-died", f"ffprobe ended with {code}" if code else "ffprobe wrote without an end")
+    if code >= 128:
+        raise Fault("probe-died", f"ffprobe ended with {code}")
     try:
         answer = json.loads(finished.stdout)
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise Fault("probe-died", f"ffprobe ended with {code} and no answer")
+        raise Fault("probe-died", f"ffprobe ended with {code} and no answer: {_last_words(finished)}")
     error = answer.get("error")
     if isinstance(error, dict) and error.get("code") == -errno.ENOMEM:
         raise Fault("probe-died", "ffprobe reached its memory limit (media.memory_bytes)")
     if code != 0 and error is None:
-        raise Fault("probe-died", f"ffprobe ended with {code} before it opened the file")
+        raise Fault("probe-died", f"ffprobe ended with {code} before it opened the file: {_last_words(finished)}")
     return answer if code == 0 and error is None else None
+
+
+def _last_words(finished: Finished) -> str:
+    """The last line on its standard error, for whoever has to find out why ffprobe doesn't run here."""
+    lines = finished.stderr.decode("utf-8", "replace").split("\n")
+    return next((line.strip()[-300:] for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def _look_at(address: str) -> LocalLook:

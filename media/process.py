@@ -8,7 +8,7 @@ import math
 import os
 import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ proxy variable would lead it elsewhere."""
 @dataclass(frozen=True, slots=True)
 class Finished:
     """How a process ended. `returncode` is negative where a signal ended it. `stdout_cut` says that it wrote more than
-    was kept; of `stderr` only the first and last bytes are kept."""
+    its limit, for which it was killed; of `stderr` only the first and last bytes are kept."""
 
     returncode: int
     stdout: bytes
@@ -36,9 +36,10 @@ async def run(
 ) -> Finished:
     """Runs `argv` without a shell, in a session of its own, with nothing on its standard input.
 
-    Both outputs are drained at the same time and kept up to their limits in bytes, so a child that writes much never
-    blocks. After `timeout_s` seconds, or when the caller is cancelled, the whole process group is killed and reaped
-    before this returns. Raises TimeoutError, and OSError where the program cannot be started.
+    Both outputs are drained at the same time, so a child that writes much never blocks; one that writes more than
+    `stdout_limit` bytes to its standard output is killed. After `timeout_s` seconds, or when the caller is cancelled,
+    the whole process group is killed and reaped before this returns. Raises TimeoutError, and OSError where the program
+    cannot be started.
     """
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -50,23 +51,37 @@ async def run(
     )
     assert process.stdout is not None
     assert process.stderr is not None
+
+    def kill() -> None:
+        # The group, not the child: a wrapper script's own child may hold the pipes.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
     finished = False
     try:
         _limit(process.pid, memory_bytes, timeout_s)
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as drains:
-            stdout = drains.create_task(_drain_head(process.stdout, stdout_limit))
+            stdout = drains.create_task(_drain_head(process.stdout, stdout_limit, kill))
             stderr = drains.create_task(_drain_ends(process.stderr, stderr_limit))
             returncode = await process.wait()
         finished = True
     finally:
         if not finished:
-            # The group, not the child: a wrapper script's own child may hold the pipes.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill()
             with contextlib.suppress(TimeoutError):
-                await asyncio.shield(asyncio.wait_for(process.wait(), _REAP_S))
+                await asyncio.shield(asyncio.wait_for(_bury(process), _REAP_S))
     head, cut = stdout.result()
     return Finished(returncode, head, cut, stderr.result())
+
+
+async def _bury(process: asyncio.subprocess.Process) -> None:
+    """Waits for a killed process. asyncio says that it ended only when its pipes have been read to their ends."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for reader in (process.stdout, process.stderr):
+        while await reader.read(_CHUNK):
+            pass
+    await process.wait()
 
 
 def _limit(pid: int, memory_bytes: int | None, timeout_s: float) -> None:
@@ -85,13 +100,15 @@ def _limit(pid: int, memory_bytes: int | None, timeout_s: float) -> None:
             resource.prlimit(pid, kind, value)
 
 
-async def _drain_head(reader: asyncio.StreamReader, limit: int) -> tuple[bytes, bool]:
+async def _drain_head(reader: asyncio.StreamReader, limit: int, kill: Callable[[], None]) -> tuple[bytes, bool]:
     kept = bytearray()
     cut = False
     while chunk := await reader.read(_CHUNK):
         room = limit - len(kept)
         kept += chunk[:room]
-        cut = cut or len(chunk) > room
+        if len(chunk) > room and not cut:
+            cut = True
+            kill()
     return bytes(kept), cut
 
 

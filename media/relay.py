@@ -15,6 +15,7 @@ import asyncio
 import base64
 import contextlib
 import functools
+import logging
 import re
 import secrets
 import socket
@@ -34,6 +35,9 @@ from media.layout import Walker
 from media.sniff import HEAD_BYTES
 from sources.addresses import redact
 from sources.base import Location
+
+# At DEBUG, httpcore logs the headers of each answer, and a redirect's Location holds signatures.
+logging.getLogger("httpcore").setLevel(logging.INFO)
 
 REDIRECTS_MAX: Final = 8
 """As many as ffmpeg's own HTTP client follows."""
