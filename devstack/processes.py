@@ -266,15 +266,13 @@ def _family(identity: Identity) -> list[psutil.Process]:
     elif psutil.pid_exists(identity.pid) and not _is_zombie(identity.pid):
         return []  # the pid, and with it the group's number, belongs to somebody else by now
     # What lost its parent: a session keeps its number as long as one member runs, so nobody else can have it.
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
         try:
-            if (
-                process.pid not in found
-                and os.getsid(process.pid) == identity.pid
-                and process.create_time() >= identity.started - SAME_START_S
-                and process.status() != psutil.STATUS_ZOMBIE
-            ):
-                found[process.pid] = process
+            if pid in found or os.getsid(pid) != identity.pid:
+                continue
+            process = psutil.Process(pid)
+            if process.create_time() >= identity.started - SAME_START_S and process.status() != psutil.STATUS_ZOMBIE:
+                found[pid] = process
         except (psutil.Error, OSError):
             continue
     return list(found.values())
