@@ -77,7 +77,8 @@ def status() -> None:
 def run(without: Without = None) -> None:
     """Run the stack in the foreground until Ctrl-C."""
     with Stack.foreground(parts=_parts(without)) as stack:
-        _show(stack, stack.up())
+        others = [name for name in stack.parts if name not in stack.started]
+        _show(stack, Changes(list(stack.started), others))
         print("stop it with: Ctrl-C", flush=True)
         up_now = {part.name for part in stack.status() if part.pid is not None}
         while up_now:

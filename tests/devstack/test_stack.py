@@ -320,3 +320,35 @@ def test_the_command_line_starts_shows_and_stops(folder: Path) -> None:
     wrong = devstack("up", "--without=nothing")
     assert wrong.returncode == 1
     assert "no such part: nothing" in wrong.stderr
+
+
+def test_the_command_line_runs_in_the_foreground_and_tells_when_a_part_ends(folder: Path) -> None:
+    without = [f"--without={name}" for name in ("sandbox", "library", "postgres", "webhook", "worker")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "devstack", "run", *without],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert _first_line(program) == "started: temporal\n"
+        Stack(folder=folder).kill("temporal")
+        assert program.stderr is not None
+        assert program.stderr.readline() == f"temporal has ended; its log: {folder / 'logs' / 'temporal.log'}\n"
+        assert program.wait(timeout=30) == 0
+
+
+def test_ctrl_c_ends_the_foreground_command_line(folder: Path) -> None:
+    without = [f"--without={name}" for name in ("sandbox", "library", "postgres", "webhook", "worker")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "devstack", "run", *without],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        _first_line(program)
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=30)
+        assert program.returncode == 130
+    assert _of_the_stack(folder) == []
