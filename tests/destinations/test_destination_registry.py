@@ -1,0 +1,66 @@
+"""Which kinds of destination there are, and what is said of an account that cannot be one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from destinations import KINDS, check_options, check_webhooks, open_destination
+from destinations.generic import GenericDestination
+from faults import Fault
+from tests.destinations.conftest import SECRET, TOKEN, account
+
+
+async def test_generic_and_sandbox_are_kinds() -> None:
+    for kind in ("generic", "sandbox"):
+        assert kind in KINDS
+        settings = account("http://h", kind=kind)
+        check_options(settings)
+        destination = open_destination("main", settings)
+        assert isinstance(destination, GenericDestination)
+        assert destination.capabilities.lookup == "exact"
+        await destination.aclose()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"kind": "vhs"}, "'vhs'"),
+        ({"options": {"nonsense": 1}}, "options.nonsense"),
+        ({"options": {"get_path": "/v1/videos"}}, "options.get_path"),
+        ({"options": {"create_path": "no-slash"}}, "options.create_path"),
+        ({"options": {"list_limit": 0}}, "options.list_limit"),
+        ({"options": {"states": {"ok": "fine"}}}, "options.states.ok"),
+        ({"options": {"reasons": {"E1": "no-such-reason"}}}, "no-such-reason"),
+        ({"options": {"failed_reason": "bad luck"}}, "options.failed_reason"),
+        ({"options": {"webhooks": "carrier-pigeon"}}, "options.webhooks"),
+        ({"options": {"idempotency_header": "a b"}}, "options.idempotency_header"),
+        ({"options": {"headers": {"X": "a\nb"}}}, "options.headers.X"),
+        ({"webhook_secrets": ["whsec_"]}, "webhook_secrets"),
+        ({"webhook_secrets": [SECRET, "whsec_no base64!"]}, "webhook_secrets: number 2"),
+        ({"token": "two\nlines"}, "token"),
+        ({"token": "schlüssel"}, "token"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_no_secret_shown(given: dict[str, Any], named: str) -> None:
+    settings = account("http://h", **given)
+    for call in (lambda: check_options(settings), lambda: open_destination("main", settings)):
+        with pytest.raises(Fault) as raised:
+            call()
+        assert raised.value.code == "settings-refused"
+        assert named in raised.value.detail
+        for secret in (TOKEN, SECRET, "two", "schlüssel", "no base64!"):
+            assert secret not in str(raised.value)
+
+
+def test_an_endpoint_cannot_start_without_a_secret() -> None:
+    check_webhooks(account("http://h", webhook_secrets=[SECRET]))
+    with pytest.raises(Fault, match="webhook_secrets") as raised:
+        check_webhooks(account("http://h"))
+    assert raised.value.code == "settings-refused"
+
+
+def test_the_account_is_named_when_it_is_opened() -> None:
+    with pytest.raises(Fault, match=r"accounts\.main: options\.nonsense"):
+        open_destination("main", account("http://h", options={"nonsense": 1}))
