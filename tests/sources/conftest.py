@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,25 @@ class Host:
         return [request.query_params.get(name) for request in self.requests]
 
 
+class _Server(uvicorn.Server):
+    """Ends as soon as it is told to: uvicorn's own end takes 200 ms, and each test has a host of its own."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.told.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in self.servers:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=5)
+
+
 @asynccontextmanager
 async def running(answer: Answer) -> AsyncIterator[Host]:
     host = Host()
@@ -39,7 +59,7 @@ async def running(answer: Answer) -> AsyncIterator[Host]:
         return response if isinstance(response, Response) else await response
 
     app = Starlette(routes=[Route("/{path:path}", handle)])
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", timeout_graceful_shutdown=1))
+    server = _Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
     task = asyncio.create_task(server.serve())
     try:
         while not server.started:
@@ -50,7 +70,7 @@ async def running(answer: Answer) -> AsyncIterator[Host]:
         host.url = f"http://127.0.0.1:{port}"
         yield host
     finally:
-        server.should_exit = True
+        server.told.set()
         await task
 
 
@@ -62,3 +82,11 @@ async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[Host]]]:
             return await stack.enter_async_context(running(answer))
 
         yield start
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A loopback port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
