@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS videos (
     created_at    REAL NOT NULL
 );
 CREATE INDEX IF NOT EXISTS videos_reference ON videos (reference);
-CREATE INDEX IF NOT EXISTS videos_processing ON videos (seq) WHERE state = 'processing';
+CREATE INDEX IF NOT EXISTS videos_state ON videos (state);
 CREATE TABLE IF NOT EXISTS outbox (
     seq      INTEGER PRIMARY KEY AUTOINCREMENT,
     event_id TEXT NOT NULL,
