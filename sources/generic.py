@@ -63,8 +63,8 @@ class Options(BaseModel):
     offset_param: str = "offset"
     page_param: str = "page"
     cursor_param: str = "cursor"
-    size_param: str | None = "limit"
-    """None: the size of a page can't be asked for; host_page_size then says what it is."""
+    size_param: str = "limit"
+    """Empty: the size of a page can't be asked for; host_page_size then says what it is."""
     host_page_size: int = Field(default=100, ge=1, le=1000)
     """Items that the host gives at most in one answer."""
     first_page: int = Field(default=1, ge=0)
@@ -207,7 +207,7 @@ class GenericSource:
         if token is not None and (not token.isascii() or not token.isprintable()):
             # Checked here because an HTTP library would name the token in its complaint.
             raise Fault("settings-refused", "the source's token holds characters that no header can carry")
-        if options.size_param is None and options.host_page_size > page_size:
+        if not options.size_param and options.host_page_size > page_size:
             raise Fault(
                 "settings-refused",
                 f"host_page_size {options.host_page_size} is more than a page of {page_size} can hold",
@@ -396,7 +396,7 @@ class GenericSource:
             if answer.total > got:
                 raise wrong
             return
-        if got > 1 and self._options.size_param is not None:
+        if got > 1 and self._options.size_param:
             smaller = await self._ask_cursor(None, got - 1)
             if len(smaller.entries) < got and not smaller.next_named:
                 raise wrong
@@ -527,7 +527,7 @@ class GenericSource:
         return redact(str(self._listing))
 
     def _with(self, params: Mapping[str, str], size: int) -> httpx.URL:
-        sizes = {} if self._options.size_param is None else {self._options.size_param: str(size)}
+        sizes = {self._options.size_param: str(size)} if self._options.size_param else {}
         return self._listing.copy_merge_params({**self._options.params, **sizes, **params})
 
     async def _get(self, url: httpx.URL) -> bytes:

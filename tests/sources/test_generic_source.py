@@ -207,6 +207,14 @@ async def test_a_short_page_that_agrees_with_the_total_needs_no_further_question
     assert host.asked("offset") == ["0", "5"]
 
 
+async def test_a_page_size_that_cannot_be_asked_for_is_not(serve: Serve) -> None:
+    pages = {n: LIBRARY[5 * (n - 1) : 5 * n] for n in range(1, 100)}
+    host = await serve(lambda request: JSONResponse({"data": pages[int(request.query_params["page"])]}))
+
+    assert ids(await walk(host, "page", size_param="")) == list(range(23))
+    assert dict(host.requests[0].query_params) == {"page": "1"}
+
+
 async def test_a_total_that_does_not_match_is_reported_and_not_believed(serve: Serve) -> None:
     for total in (3, 1000, "23", None, -1, {}):
 
@@ -604,7 +612,7 @@ def test_a_token_that_no_header_can_carry_is_refused_without_being_named(token: 
 
 def test_a_page_that_the_host_cannot_be_asked_to_shorten_must_fit() -> None:
     with pytest.raises(Fault, match="settings-refused"):
-        GenericSource("http://host", options(size_param=None, host_page_size=50), page_size=20)
+        GenericSource("http://host", options(size_param="", host_page_size=50), page_size=20)
 
 
 # -------------------------------------------------------------------------------------------------------------- cursors
