@@ -64,4 +64,4 @@ def open_destination(name: str, account: AccountSettings) -> Destination:
     try:
         return _kind(account)(account)
     except Fault as fault:
-        raise Fault(fault.code, f"accounts.{name}: {fault.detail}") from None
+        raise Fault(fault.code, f"accounts.{name}.{fault.detail}") from None

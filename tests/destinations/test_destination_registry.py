@@ -62,5 +62,5 @@ def test_an_endpoint_cannot_start_without_a_secret() -> None:
 
 
 def test_the_account_is_named_when_it_is_opened() -> None:
-    with pytest.raises(Fault, match=r"accounts\.main: options\.nonsense"):
+    with pytest.raises(Fault, match=r"accounts\.main\.options\.nonsense"):
         open_destination("main", account("http://h", options={"nonsense": 1}))
