@@ -88,12 +88,10 @@ async def _probe_local(ffprobe: Path, location: Location, settings: MediaSetting
 
     async def grown() -> bool:
         await asyncio.sleep(GROWTH_LOOK_S)
-        return await asyncio.to_thread(os.path.getsize, path) != before.size
+        return await asyncio.to_thread(_size_now, path) != before.size
 
-    if answer is not None and not before.layout.incomplete:
-        after = await asyncio.to_thread(os.path.getsize, path)
-        if after != before.size:
-            raise Fault("file-growing", f"{_name(location)}: its size changed from {before.size} to {after} bytes")
+    if answer is not None and await asyncio.to_thread(_size_now, path) != before.size:
+        raise Fault("file-growing", f"{_name(location)}: its size changed while it was read")
     finding = _finding(answer, before.head, "", before.size, before.layout, location)
     if finding is not None:
         if finding.code == "file-incomplete" and await grown():
@@ -234,6 +232,14 @@ def _look_at(address: str) -> LocalLook:
     except OSError as error:
         reason = "source-not-found" if error.errno == errno.ENAMETOOLONG else "source-unreachable"
         raise Fault(reason, f"{_printable(address)}: {error.strerror}") from None
+
+
+def _size_now(path: Path) -> int | None:
+    """The file's size in bytes; None where it is gone."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def _name(location: Location) -> str:

@@ -190,6 +190,10 @@ class Relay:
                 f"{redact(self._address)} answered {status} {response.reason_phrase}".rstrip(),
                 retry_after=_retry_after(response),
             )
+        if response.status_code >= 300:
+            raise Fault(
+                "source-unreachable", f"{redact(self._address)} answered {response.status_code}, leading nowhere"
+            )
         place = _CONTENT_RANGE.match(response.headers.get("content-range", "")) if response.status_code == 206 else None
         start = int(place.group(1)) if place else 0
         if start != offset:
@@ -285,7 +289,9 @@ class Relay:
         if wanted is not None:
             headers["Range"] = wanted
         if target.userinfo is not None and not any(name.lower() == "authorization" for name in headers):
-            headers["Authorization"] = f"Basic {base64.b64encode(unquote(target.userinfo).encode()).decode()}"
+            name, _, password = target.userinfo.partition(":")
+            pair = f"{unquote(name)}:{unquote(password)}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         for position, address in enumerate(target.addresses, 1):
             netloc = f"[{address}]:{target.port}" if ":" in address else f"{address}:{target.port}"
             request = self._client.build_request(

@@ -208,6 +208,15 @@ async def test_redirects_without_end_are_given_up(quick):
     assert len(server.requests) < 12
 
 
+@pytest.mark.parametrize("status", ["302 Found", "304 Not Modified"])
+async def test_a_redirect_that_names_no_place_is_no_empty_file(quick, status):
+    async def handler(_: Request, reply: Reply) -> None:
+        await reply.whole(b"", status)
+
+    async with misbehaving(handler) as server:
+        assert (await refused(f"{server.base}/", quick)).code == "source-unreachable"
+
+
 async def test_a_redirect_to_another_scheme_is_refused(quick):
     async def handler(_: Request, reply: Reply) -> None:
         await reply.whole(b"", "302 Found", Location="file:///etc/passwd")
