@@ -54,6 +54,8 @@ _UNSET_S: Final = 0xFFFFFFFF / 1000
 _LONGEST_MS: Final = 1 << 53
 _UNSURE_SCORE: Final = 25
 """AVPROBE_SCORE_RETRY of libavformat/avformat.h: below it, ffmpeg itself would want to read more."""
+_PRIMING_MS: Final = 100
+"""Sound that begins this little before zero only primes its decoder, and is not played."""
 _RATE: Final = re.compile(r"^\s*(\d{1,12})\s*[/:]\s*(\d{1,12})\s*$")
 _CLOCK: Final = re.compile(r"^\s*(\d{1,6}):(\d{1,2}):(\d{1,2}(?:\.\d{1,12})?)\s*$")
 
@@ -236,7 +238,7 @@ def _stream(position: int, stream: Mapping[str, Any], names: frozenset[str]) -> 
         end = _clock_ms(tags.get("DURATION"))
         start = _signed_ms(stream.get("start_time")) or 0
         if end is not None:
-            duration = end - start if end > start else end
+            duration = end if -_PRIMING_MS < start <= 0 or end <= start else end - start
     index = _number(stream.get("index"))
     return StreamFacts(
         index=position if index is None else int(index),
@@ -269,7 +271,7 @@ def _container_ms(value: Any, start: int | None, names: frozenset[str], tracks_m
     both. Which one it is shows against the tracks' durations; without them, Matroska's is taken to include it.
     """
     claimed = _ms(value)
-    if claimed is None or not start or claimed <= start:
+    if claimed is None or start is None or -_PRIMING_MS < start <= 0 or claimed <= start:
         return claimed
     without = claimed - start
     if tracks_ms is not None:

@@ -108,8 +108,9 @@ async def test_a_subtitle_that_ends_at_ten_minutes_makes_no_long_video(make, goo
 async def test_time_stamps_from_1000_s_on_leave_the_true_duration(make, good, settings, suffix):
     path = make(f"late.{suffix}", "-i", good, "-c", "copy", "-output_ts_offset", "1000")
     facts = (await look(path, settings)).facts
-    assert facts.duration_ms == pytest.approx(4_020, abs=25)
-    assert facts.container_duration_ms == pytest.approx(4_020, abs=25)
+    # Give or take the 23 ms that prime the sound's decoder: muxers differ in counting them.
+    assert facts.duration_ms == pytest.approx(4_023, abs=25)
+    assert facts.container_duration_ms == pytest.approx(4_023, abs=25)
     assert facts.flags == ()
 
 
