@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import ssl
+import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from functools import cache
@@ -264,29 +265,41 @@ def find_ffprobe() -> str:
 
 
 async def probe(path: Path) -> dict[str, Any] | None:
-    """ffprobe's report on a local file, or None where it can make nothing of it."""
-    process = await asyncio.create_subprocess_exec(
-        find_ffprobe(),
-        *("-v", "quiet", "-protocol_whitelist", "file", "-of", "json", "-show_format", "-show_streams"),
-        f"file:{path}",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+    """ffprobe's report on a local file, or None where it can make nothing of it. Cancelled, it leaves no process."""
+    # A Popen read by a thread: an asyncio process that is killed in the moment of its end is reaped twice, and warns.
+    process = _start(path)
+    reading = asyncio.ensure_future(asyncio.to_thread(_read, process))
+    try:
+        out = await asyncio.shield(reading)
+    finally:
+        process.kill()
+        await reading
+    report = json.loads(out) if out else None
+    return report if isinstance(report, dict) and report.get("format") else None
+
+
+def _start(path: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            *(find_ffprobe(), "-v", "quiet", "-protocol_whitelist", "file"),
+            *("-of", "json", "-show_format", "-show_streams", f"file:{path}"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         env={"PATH": os.environ.get("PATH", "")},
     )
-    try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
-            out, _ = await process.communicate()
-    except TimeoutError:
-        return None
-    finally:
-        if process.returncode is None:
+
+
+def _read(process: subprocess.Popen[bytes]) -> bytes | None:
+    """What it wrote, or None where it failed, was killed, or took too long. It is reaped in any case."""
+    with process:
+        try:
+            out, _ = process.communicate(timeout=PROBE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
             process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        return None
-    report = json.loads(out)
-    return report if isinstance(report, dict) and report.get("format") else None
+            return None
+    return out if process.returncode == 0 else None
 
 
 def judged(report: dict[str, Any] | None, size: int) -> Outcome:
