@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from faults import Fault
@@ -19,7 +21,9 @@ class Governor:
     engine: Engine
     name: str
     account: AccountSettings
+    clock: Callable[[], float] = time.monotonic
     _streak: int = 0
+    _paused_until: float = 0.0
 
     async def declare(self) -> None:
         """Makes the ledger's limits of this account those of the settings."""
@@ -34,11 +38,16 @@ class Governor:
 
     async def push_back(self, fault: Fault) -> float:
         """The destination refused for load: pauses the account and returns for how many seconds."""
-        self._streak += 1
+        now = self.clock()
+        if now >= self._paused_until or self._streak == 0:
+            # The calls that were under way when the first was refused belong to the same event.
+            self._streak += 1
         seconds = pause_s(fault, self._streak)
+        self._paused_until = max(self._paused_until, now + seconds)
         await budgets.pause(self.engine, self.name, seconds, fault.code)
         return seconds
 
     def went_well(self) -> None:
-        """A call was answered: the next pushback is a new event."""
-        self._streak = 0
+        """A call was answered: the next pushback begins a new series."""
+        if self.clock() >= self._paused_until:
+            self._streak = 0

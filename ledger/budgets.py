@@ -60,10 +60,10 @@ _LEASE: Final = """
 with clock as (
     select clock_timestamp() as now
 ), gate as (
-    update account set requests = requests + case when coalesce(paused_until, now) <= now then $2 else 0 end,
-        updated_at = now
-    from clock where account.account = $1
-    returning coalesce(paused_until, now) <= now as open, paused_until, pause_reason
+    insert into account (account, requests, updated_at) select $1, $2, now from clock
+    on conflict (account) do update set updated_at = excluded.updated_at, requests = account.requests
+        + case when coalesce(account.paused_until, excluded.updated_at) <= excluded.updated_at then $2 else 0 end
+    returning coalesce(paused_until, updated_at) <= updated_at as open, paused_until, pause_reason
 ), held as (
     select name, free_at from budget where account = $1 and (select open from gate) order by name for update
 ), leased as (
@@ -80,10 +80,6 @@ from gate cross join clock left join leased on true
 async def lease(engine: Engine, account: str, requests: int) -> Lease:
     """Leases so many requests, at once for all of the account's limits; see `Lease`."""
     records = await engine.fetch(_LEASE, account, requests)
-    if not records:
-        # The row was deleted under a running fleet, or never declared: an account without limits has no pace to keep.
-        await declare(engine, account, [])
-        return Lease([0.0] * requests)
     if not records[0]["open"]:
         return Lease([], max(records[0]["paused_s"] or 0.0, 0.05), records[0]["pause_reason"])
     limits = [record for record in records if record["interval_s"] is not None]
@@ -109,11 +105,13 @@ async def give_back(engine: Engine, account: str, requests: int) -> None:
 
 
 _PAUSE: Final = """
-update account set paused_until = greatest(paused_until, clock_timestamp() + make_interval(secs => $2)),
-    pause_reason = $3,
+insert into account (account, paused_until, pause_reason, pauses)
+values ($1, clock_timestamp() + make_interval(secs => $2), $3, 1)
+on conflict (account) do update set
+    paused_until = greatest(account.paused_until, excluded.paused_until), pause_reason = excluded.pause_reason,
     -- Refusals that arrive while the account is paused belong to the event that paused it.
-    pauses = pauses + case when coalesce(paused_until, '-infinity') <= clock_timestamp() then 1 else 0 end
-where account = $1
+    pauses = account.pauses
+        + case when coalesce(account.paused_until, '-infinity') <= clock_timestamp() then 1 else 0 end
 """
 
 

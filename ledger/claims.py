@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import asyncpg
 
+from faults import attempts_allowed
 from ledger.assets import Row
-from ledger.engine import Connection, Engine, clean
-from ledger.transitions import PHASE_STATES, pairs
+from ledger.engine import Connection, Engine, clean, fit
+from ledger.transitions import PHASE_STATES, TRANSITIONS, WITHIN_PHASE, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,47 +66,74 @@ class Outcome:
     playback: str | None = None
 
 
-_CLAIM: Final = """
+ALONE_AFTER: Final = 2
+"""Deaths after which a row is worked alone: what it did to its workers is then nobody else's death."""
+
+_ROW: Final = """a.ref, a.tenant, a.source_id, a.title, a.locator, a.position, a.size, a.claimed_duration_ms,
+              a.metadata, a.attempts, a.deaths, a.facts, a.duration_ms, a.remote_id, a.fence"""
+
+_CLAIM: Final = f"""
 with gate as (
     -- A paused, parked or cancelled run gives out no rows, nor does a phase that someone else has opened since.
     select 1 from run join phase using (run)
     where run.run = $1 and run.state = 'running' and phase.phase = $2 and phase.fence = $4 and phase.closed_at is null
 ), free as (
-    select ref, state, claim is distinct from $5 as fresh, claim is not null and claim <> $5 as abandoned,
-           intent_at is not null as intent
+    select ref, position, state, claim is not null as abandoned, intent_at is not null as intent,
+           deaths + (claim is not null)::int as died, claim is not null and attempts >= $13 as condemned
     from asset
     where run = $1 and page = $3 and state = any($6) and exists (select from gate)
-      and (claim = $5 or ((claim is null or claim_until <= clock_timestamp())
-                          and (not_before is null or not_before <= clock_timestamp())
-                          and (quiet_until is null or quiet_until <= clock_timestamp())))
-    order by position, ref
+      and (claim is null or claim_until <= clock_timestamp())
+      and (not_before is null or not_before <= clock_timestamp())
+      and (quiet_until is null or quiet_until <= clock_timestamp())
+    order by greatest(deaths + (claim is not null)::int, $14 - 1), position, ref
     limit $7
     for update skip locked
+), together as (
+    select * from free where not condemned and died < $14
+), chosen as (
+    select * from together
+    union all
+    (select * from free
+     where not condemned and died >= $14 and not exists (select from together)
+       and not exists (select from asset where run = $1 and page = $3 and claim_until > clock_timestamp())
+     order by died, position, ref limit 1)
 ), number as (
     select nextval('fence_number') as fence
 ), ours as (
     update asset a set
         fence = number.fence, claim = $5, claim_key = $8, claimed_by = $9,
         claim_until = clock_timestamp() + make_interval(secs => $10),
-        attempts = a.attempts + free.fresh::int, deaths = a.deaths + free.abandoned::int,
+        attempts = a.attempts + 1, deaths = c.died,
         state = coalesce($11, a.state),
         intent_at = case when $11 = 'creating' then clock_timestamp() else a.intent_at end,
         quiet_until = case when $11 = 'creating' then clock_timestamp() + make_interval(secs => $12)
                            else a.quiet_until end,
         not_before = null, updated_at = now()
-    from free, number
-    where a.ref = free.ref
-    returning a.ref, a.tenant, a.source_id, a.title, a.locator, a.position, a.size, a.claimed_duration_ms, a.metadata,
-              free.state, a.attempts, a.deaths, free.intent, a.facts, a.duration_ms, a.remote_id, a.fence
+    from chosen c, number
+    where a.ref = c.ref
+    returning {_ROW}, c.state, c.intent
+), quarantined as (
+    update asset a set
+        state = $15, reason = 'worker-died', deaths = c.died,
+        detail = 'no worker was left at the end of attempt ' || a.attempts || '; ' || c.died || ' died over it',
+        claim = null, claim_key = null, claimed_by = null, claim_until = null, updated_at = now()
+    from free c
+    where c.condemned and a.ref = c.ref
 ), lost as (
     update step set ended_at = now(), outcome = 'lost', reason = 'worker-died'
-    from free where step.ref = free.ref and free.abandoned and step.outcome is null
+    where step.outcome is null
+      and step.ref = any(array(select ref from chosen where abandoned union all select ref from free where condemned))
 ), steps as (
     insert into step (ref, fence, run, phase, attempt, worker)
     select ref, fence, $1, $2, attempts, $9 from ours
 )
 select * from ours order by position, ref
-"""
+"""  # noqa: S608  # composed of constants
+
+_CLAIMED: Final = f"""
+select {_ROW}, a.state, a.intent_at is not null as intent
+from asset a where a.run = $1 and a.page = $2 and a.claim = $3 order by a.position, a.ref
+"""  # noqa: S608  # composed of constants
 
 
 async def claim(
@@ -123,24 +151,43 @@ async def claim(
     `key` names the execution that works the page (see `expire`). The attempt is counted here, before the work. With
     `quiet_s` the claim is an intent to create: the rows go to "creating", and nobody else may call for them before
     that many seconds have passed, even if this worker dies. Sent again after a lost connection, it gives the same rows.
+
+    A row in whose work `ALONE_AFTER` workers have died is given out last, by itself, and while nothing else of its page
+    is being worked; one whose attempts have ended in a death, the last one too, fails as "worker-died" instead.
     """
-    states = PHASE_STATES[place.phase]
+    states = list(PHASE_STATES[place.phase])
     number = uuid.uuid4()
-    records = await engine.fetch(
-        _CLAIM,
-        place.run,
-        place.phase,
-        place.page,
-        place.fence,
-        number,
-        list(states),
-        limit,
-        key,
-        worker,
-        lease_s,
-        None if quiet_s is None else "creating",
-        quiet_s or 0.0,
-    )
+    sent = False
+
+    async def work(connection: Connection) -> list[asyncpg.Record]:
+        nonlocal sent
+        engine.statements += 1
+        if sent:
+            # The connection was lost: the claim may stand, and its attempts are counted already.
+            records = await connection.fetch(_CLAIMED, place.run, place.page, number)
+            if records:
+                return records
+        sent = True
+        return await connection.fetch(
+            _CLAIM,
+            place.run,
+            place.phase,
+            place.page,
+            place.fence,
+            number,
+            states,
+            limit,
+            key,
+            worker,
+            lease_s,
+            None if quiet_s is None else "creating",
+            quiet_s or 0.0,
+            attempts_allowed("worker-died"),
+            ALONE_AFTER,
+            "mismatched" if place.phase == "reconcile" else "failed",
+        )
+
+    records = await engine.run(work)
     if not records:
         return None
     return Window(records[0]["fence"], [Row.from_record(record) for record in records])
@@ -165,15 +212,14 @@ with result as (
                          $16::bigint[], $17::text[])
         as r(ref, state, outcome, reason, detail, wait_s, refund, call_open, facts, duration_ms, remote_id,
              remote_duration_ms, remote_width, remote_height, remote_size, playback)
-), legal as (
-    select * from unnest($18::text[], $19::text[]) as l(source, target)
 ), written as (
     update asset a set
         state = r.state, reason = r.reason, detail = r.detail,
         claim = null, claim_key = null, claimed_by = null, claim_until = null,
+        -- They count until the row leaves the phase: "creating" and back to "inventoried" is the same one.
         attempts = case when r.refund then greatest(a.attempts - 1, 0)
-                        when r.state = a.state then a.attempts else 0 end,
-        deaths = case when r.state = a.state then a.deaths else 0 end,
+                        when a.state || '>' || r.state = any($19) then a.attempts else 0 end,
+        deaths = case when a.state || '>' || r.state = any($19) then a.deaths else 0 end,
         not_before = clock_timestamp() + make_interval(secs => r.wait_s),
         intent_at = case when r.call_open then a.intent_at end,
         quiet_until = case when r.call_open then a.quiet_until end,
@@ -185,19 +231,31 @@ with result as (
         remote_size = coalesce(r.remote_size, a.remote_size), playback = coalesce(r.playback, a.playback),
         processing_at = case when r.state = 'processing' then now() else a.processing_at end,
         updated_at = now()
-    from result r, legal l
-    where a.ref = r.ref and a.fence = $1 and a.claim is not null and l.source = a.state and l.target = r.state
+    from result r
+    where a.ref = r.ref and a.fence = $1 and a.claim is not null and a.state || '>' || r.state = any($18)
     returning a.ref
+), ours as (
+    select ref from written
+    union
+    -- Written by this very call before its connection was lost, or an event for this very video was faster.
+    select r.ref from result r join asset a using (ref) join step s on s.ref = a.ref and s.fence = a.fence
+    where a.fence = $1 and (s.outcome = r.outcome or (a.claim is null and a.remote_id = r.remote_id))
 ), steps as (
     update step set ended_at = clock_timestamp(), reason = r.reason, detail = r.detail,
-        outcome = case when r.ref in (select ref from written) then r.outcome else 'overtaken' end
+        outcome = case when r.ref in (select ref from ours) then r.outcome else 'overtaken' end
     from result r where step.ref = r.ref and step.fence = $1 and step.outcome is null
 )
-select ref from written
-union
--- Written by this very call before its connection was lost: ours all the same.
-select a.ref from asset a join result r using (ref) where a.fence = $1 and a.claim is null and a.state = r.state
+select ref from ours
 """
+
+
+_REFUSED: Final = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    ValueError,
+)
+"""One row's data is at fault. ValueError is what the driver says of a value that it cannot even send."""
 
 
 async def finish(engine: Engine, fence: int, outcomes: Sequence[Outcome]) -> frozenset[str]:
@@ -211,7 +269,7 @@ async def finish(engine: Engine, fence: int, outcomes: Sequence[Outcome]) -> fro
         return frozenset()
     try:
         return frozenset(record["ref"] for record in await engine.fetch(_FINISH, *_arguments(fence, outcomes)))
-    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError):
+    except _REFUSED:
         if len(outcomes) > 64:
             raise
 
@@ -221,8 +279,10 @@ async def finish(engine: Engine, fence: int, outcomes: Sequence[Outcome]) -> fro
             try:
                 async with connection.transaction():
                     taken |= {r["ref"] for r in await connection.fetch(_FINISH, *_arguments(fence, [outcome]))}
-            except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
-                bare = Outcome(outcome.ref, "failed", "failed", "unknown", f"the result could not be stored: {error}")
+            except _REFUSED as error:
+                # A video that is there already cannot fail to be made.
+                end = "mismatched" if outcome.state in TRANSITIONS["ready"] else "failed"
+                bare = Outcome(outcome.ref, end, end, "unknown", f"the result could not be stored: {error}")
                 taken |= {r["ref"] for r in await connection.fetch(_FINISH, *_arguments(fence, [bare]))}
         return frozenset(taken)
 
@@ -235,13 +295,25 @@ def _arguments(fence: int, outcomes: Sequence[Outcome]) -> list[Any]:
         "remote_id", "remote_duration_ms", "remote_width", "remote_height", "remote_size", "playback",
     ]  # fmt: skip
     targets = {outcome.state for outcome in outcomes}
-    sources, to = pairs(targets, stay=targets & {"pending", "inventoried", "creating", "processing", "ready"})
-    return [fence, *([clean(getattr(outcome, name)) for outcome in outcomes] for name in columns), sources, to]
+    values = {name: [_fitted(name, getattr(outcome, name)) for outcome in outcomes] for name in columns}
+    return [fence, *values.values(), steps(targets, stay=targets & _WORKED), WITHIN_PHASE]
+
+
+_WORKED: Final = frozenset(state for states in PHASE_STATES.values() for state in states)
+"""The states that a row can be claimed in, and so come back to."""
+_BITS: Final = {
+    "duration_ms": 63, "remote_duration_ms": 63, "remote_size": 63, "remote_width": 31, "remote_height": 31
+}  # fmt: skip
+
+
+def _fitted(name: str, value: Any) -> Any:
+    return fit(value, _BITS[name]) if name in _BITS and isinstance(value, int) else clean(value)
 
 
 _LEFT: Final = """
 select count(*) as left,
-       min(extract(epoch from greatest(not_before, quiet_until, claim_until) - clock_timestamp()))::float8 as wait_s
+       min(greatest(extract(epoch from greatest(not_before, quiet_until, claim_until) - clock_timestamp()), 0))::float8
+           as wait_s
 from asset where run = $1 and page = $2 and state = any($3)
 """
 
@@ -257,4 +329,4 @@ class Left:
 async def left(engine: Engine, place: Place) -> Left:
     record = await engine.fetchrow(_LEFT, place.run, place.page, list(PHASE_STATES[place.phase]))
     assert record is not None, "an aggregate has a row"
-    return Left(record["left"], max(0.0, record["wait_s"] or 0.0))
+    return Left(record["left"], record["wait_s"] or 0.0)

@@ -54,6 +54,7 @@ class Engine:
                 timeout=5,
                 command_timeout=settings.statement_timeout_ms / 1000 + 5,
                 init=_prepare_connection,
+                reset=_no_reset,
                 server_settings={
                     "application_name": name,
                     "statement_timeout": str(settings.statement_timeout_ms),
@@ -137,11 +138,19 @@ class Engine:
 
 def _classify(error: BaseException) -> str | None:
     if isinstance(error, asyncpg.PostgresError):
-        return faults.of_sqlstate(error.sqlstate)
+        code = faults.of_sqlstate(error.sqlstate)
+        if code is None and (error.sqlstate or "").startswith(("53", "58")):
+            return "ledger-unreachable"  # disk full, out of memory, I/O errors: the server's trouble, not the data's
+        return code
     if isinstance(error, asyncpg.InterfaceError):
         # A connection that died under us. A mistake in our own arguments (DataError) is an InterfaceError too.
         return None if isinstance(error, (asyncpg.DataError, ValueError)) else "ledger-unreachable"
     return "ledger-unreachable"  # OSError, TimeoutError
+
+
+async def _no_reset(connection: asyncpg.Connection) -> None:
+    """Nothing of ours leaves state on a connection, so the four statements that the pool would send to clear it after
+    each use are saved."""
 
 
 async def _prepare_connection(connection: asyncpg.Connection) -> None:
@@ -171,6 +180,11 @@ def clean(value: Any, limit: int = 20_000) -> Any:
             return [clean(item, limit) for item in value]
         case _:
             return value
+
+
+def fit(number: int | None, bits: int = 63) -> int | None:
+    """`number` if it fits a column of so many bits besides its sign; one that doesn't is as good as unknown."""
+    return number if number is not None and -(2**bits) <= number < 2**bits else None
 
 
 def _has_surrogate(text: str) -> bool:

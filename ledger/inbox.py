@@ -6,14 +6,17 @@ event for a video that no row knows yet stays in the inbox and is applied once t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import asyncpg
+
 from destinations.base import RemoteEvent, RemoteState, RemoteVideo
 from faults import REASONS
-from ledger.engine import Connection, Engine, clean
-from ledger.transitions import pairs
+from ledger.engine import Connection, Engine, clean, fit
+from ledger.transitions import steps
 
 WAITING_S: Final = 3600
 """Seconds that an event for an unknown video is looked at again; later the settle phase's sweep finds its state."""
@@ -33,21 +36,28 @@ def state_of(video: RemoteVideo) -> tuple[str, str | None]:
             return "processing", None
 
 
+_TARGET: Final = """
+    -- The row that the video is, or else the one whose reference it carries.
+    select e.*, coalesce((select a.ref from asset a where a.account = $1 and a.remote_id = e.remote_id),
+                         (select a.ref from asset a where a.account = $1 and a.ref = e.ref)) as row_ref
+    from event e
+"""
+
 _MOVED: Final = """
     update asset a set
-        state = e.state, reason = e.reason, detail = e.detail,
-        remote_id = e.remote_id, remote_duration_ms = coalesce(e.duration_ms, a.remote_duration_ms),
-        remote_width = coalesce(e.width, a.remote_width), remote_height = coalesce(e.height, a.remote_height),
-        remote_size = coalesce(e.size, a.remote_size), playback = coalesce(e.playback, a.playback),
+        state = t.state, reason = t.reason, detail = t.detail,
+        remote_id = t.remote_id, remote_duration_ms = coalesce(t.duration_ms, a.remote_duration_ms),
+        remote_width = coalesce(t.width, a.remote_width), remote_height = coalesce(t.height, a.remote_height),
+        remote_size = coalesce(t.size, a.remote_size), playback = coalesce(t.playback, a.playback),
         claim = null, claim_key = null, claimed_by = null, claim_until = null, attempts = 0, deaths = 0,
         not_before = null, intent_at = null, quiet_until = null,
         processing_at = coalesce(a.processing_at, now()), updated_at = now()
-    from event e, legal l
-    where a.account = $1 and (a.ref = e.ref or a.remote_id = e.remote_id)
+    from target t
+    where a.ref = t.row_ref
       -- A second video with our reference is a duplicate: it moves nothing, reconciliation names it.
-      and (a.remote_id is null or a.remote_id = e.remote_id)
-      and l.source = a.state and l.target = e.state
-    returning a.ref, e.remote_id, a.run, a.page
+      and (a.remote_id is null or a.remote_id = t.remote_id)
+      and a.state || '>' || t.state = any({legal})
+    returning a.ref, a.run, a.page
 """
 
 _EVENT: Final = f"""
@@ -55,17 +65,12 @@ with event as (
     select * from unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::int[],
                          $11::int[], $12::bigint[], $13::text[])
         as e(remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback)
-), legal as (
-    select * from unnest($14::text[], $15::text[]) as l(source, target)
-), moved as ({_MOVED}), known as (
-    select a.ref, a.run, a.page from asset a, event e
-    where a.account = $1 and (a.ref = e.ref or a.remote_id = e.remote_id) limit 1
-)
+), target as ({_TARGET}), moved as ({_MOVED.format(legal="$14")})
 insert into inbox (account, dedupe_key, kind, remote_id, ref, state, video, applied_at, outcome, run, page)
-select $1, $2, $3, e.remote_id, coalesce(k.ref, e.ref), e.state, $16,
+select $1, $2, $3, t.remote_id, coalesce(k.ref, t.ref), t.state, $15,
        case when k.ref is not null then now() end,
        case when m.ref is not null then 'applied' when k.ref is not null then 'no-effect' end, k.run, k.page
-from event e left join moved m on true left join known k on true
+from target t left join moved m on true left join asset k on k.ref = t.row_ref
 on conflict (account, dedupe_key) do nothing
 returning outcome
 """  # noqa: S608  # composed of constants
@@ -83,15 +88,19 @@ async def receive(engine: Engine, account: str, event: RemoteEvent) -> str:
             clean(event.kind),
         )
         return "no-effect"
-    records = await engine.fetch(
-        _EVENT,
+    arguments = [
         account,
         clean(event.dedupe_key),
         clean(event.kind),
         *_columns([event.video]),
-        *pairs([state_of(event.video)[0]]),
+        steps([state_of(event.video)[0]]),
         asdict(event.video),
-    )
+    ]
+    try:
+        records = await engine.fetch(_EVENT, *arguments)
+    except asyncpg.UniqueViolationError:
+        # Another row took this remote id while we waited for ours: now it is found by it.
+        records = await engine.fetch(_EVENT, *arguments)
     if not records:
         return "duplicate"
     return records[0]["outcome"] or "waiting"
@@ -102,10 +111,8 @@ with event as (
     select * from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::int[],
                          $9::int[], $10::bigint[], $11::text[])
         as e(remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback)
-), legal as (
-    select * from unnest($12::text[], $13::text[]) as l(source, target)
-), moved as ({_MOVED})
-select ref, run, page from moved
+), target as ({_TARGET}), moved as ({_MOVED.format(legal="$12")})
+select ref from moved
 """  # noqa: S608  # composed of constants
 
 
@@ -113,8 +120,11 @@ async def apply(engine: Engine, account: str, videos: Sequence[RemoteVideo]) -> 
     """Applies what the destination said when asked (a sweep, a lookup) as if it were events; returns the rows moved."""
     if not videos:
         return 0
-    targets = {state_of(video)[0] for video in videos}
-    return len(await engine.fetch(_APPLY, account, *_columns(videos), *pairs(targets)))
+    return len(await engine.fetch(_APPLY, *_applied(account, videos)))
+
+
+def _applied(account: str, videos: Sequence[RemoteVideo]) -> list[Any]:
+    return [account, *_columns(videos), steps({state_of(video)[0] for video in videos})]
 
 
 def _columns(videos: Sequence[RemoteVideo]) -> list[list[Any]]:
@@ -125,10 +135,10 @@ def _columns(videos: Sequence[RemoteVideo]) -> list[list[Any]]:
         [state for state, _ in states],
         [reason for _, reason in states],
         [clean(video.detail) for video in videos],
-        [video.duration_ms for video in videos],
-        [video.width for video in videos],
-        [video.height for video in videos],
-        [video.size for video in videos],
+        [fit(video.duration_ms) for video in videos],
+        [fit(video.width, 31) for video in videos],
+        [fit(video.height, 31) for video in videos],
+        [fit(video.size) for video in videos],
         [clean(video.playback) for video in videos],
     ]
 
@@ -152,13 +162,16 @@ async def apply_waiting(engine: Engine) -> int:
 
     async def work(connection: Connection) -> int:
         records = await connection.fetch(_WAITING, WAITING_S)
-        by_account: dict[str, list[RemoteVideo]] = {}
+        # One statement moves a row once: a video's first event goes into the first statement, its second into the next.
+        turns: dict[tuple[int, str], list[RemoteVideo]] = {}
+        seen: Counter[tuple[str, str]] = Counter()
         for record in records:
             video = RemoteVideo(**{**record["video"], "state": RemoteState(record["video"]["state"])})
-            by_account.setdefault(record["account"], []).append(video)
-        for account, videos in by_account.items():
-            targets = {state_of(video)[0] for video in videos}
-            await connection.fetch(_APPLY, account, *_columns(videos), *pairs(targets))
+            turn = seen[record["account"], video.remote_id]
+            seen[record["account"], video.remote_id] += 1
+            turns.setdefault((turn, record["account"]), []).append(video)
+        for (_, account), videos in sorted(turns.items(), key=lambda item: item[0]):
+            await connection.fetch(_APPLY, *_applied(account, videos))
         if records:
             await connection.execute(_MARK, [record["id"] for record in records])
         return len(records)

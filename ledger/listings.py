@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import asyncpg
 
 from ledger.assets import VIDEO, ref_of
-from ledger.engine import Connection, Engine, clean
+from ledger.engine import Connection, Engine, clean, fit
 from sources.base import Item, ListedPage
 
 
@@ -33,6 +33,9 @@ class Written:
     owned: int
     collapsed: int
 
+
+LONGEST_ID: Final = 2_000
+"""Bytes of a source's id: PostgreSQL's B-tree takes 2704 for an entry, in which tenant and source stand too."""
 
 _OWN: Final = """
 insert into asset (ref, tenant, source, kind, source_id, run, page, position, account, title, locator, size,
@@ -59,7 +62,8 @@ select ref, source_id, run = $1 as ours, position, locator from asset where ref 
 
 _LISTED: Final = """
 with held as (
-    select 1 from phase where run = $1 and phase = 'list' and fence = $12 and closed_at is null
+    -- Locked: the phase cannot close, nor be taken over, between this look and our commit.
+    select 1 from phase where run = $1 and phase = 'list' and fence = $12 and closed_at is null for share
 ), numbered as (
     update run set pages = pages + 1 where run = $1 and $6 > 0 returning pages
 ), problems as (
@@ -72,7 +76,7 @@ select $1, $2, $3, $4, $5, (select pages from numbered), $7, $6, $8, $9, $10, $1
 returning sequence
 """
 
-_RUN_LOCK: Final = "select pages from run where run = $1 for update"
+_RUN_LOCK: Final = "select pages from run where run = $1 for no key update"
 
 
 async def write_page(engine: Engine, walker: Walker, sequence: int, page: ListedPage) -> Written | None:
@@ -83,7 +87,14 @@ async def write_page(engine: Engine, walker: Walker, sequence: int, page: Listed
     first: dict[str, Item] = {}
     problems: dict[tuple[int, str], str] = {(p.position, p.column or ""): p.words for p in page.problems}
     collapsed = 0
-    for item in page.items:
+    for listed in page.items:
+        # The id as it is stored: two that differ only in what PostgreSQL refuses are the same row.
+        item = replace(listed, source_id=clean(listed.source_id))
+        if len(item.source_id.encode()) > LONGEST_ID:
+            problems[item.position, "id"] = (
+                f"an id of {len(item.source_id.encode())} bytes, at most {LONGEST_ID} are kept: give it a shorter one"
+            )
+            continue
         ref = ref_of(walker.tenant, walker.source, VIDEO, item.source_id)
         earlier = first.setdefault(ref, item)
         if earlier is not item:
@@ -148,20 +159,22 @@ def _tell_twice(problems: dict[tuple[int, str], str], item: Item, position: int,
 
 
 def _items(walker: Walker, items: dict[str, Item]) -> list[Any]:
-    values = items.values()
+    # In the order of their references: two runs that list the same items then wait for each other, and don't deadlock.
+    refs = sorted(items)
+    values = [items[ref] for ref in refs]
     return [
         walker.tenant,
         walker.source,
         VIDEO,
         walker.run,
         walker.account,
-        list(items),
-        [clean(item.source_id) for item in values],
+        refs,
+        [item.source_id for item in values],
         [item.position for item in values],
         [clean(item.title) for item in values],
         [clean(item.locator) for item in values],
-        [item.size for item in values],
-        [item.duration_ms for item in values],
+        [fit(item.size) for item in values],
+        [fit(item.duration_ms) for item in values],
         [dict(item.metadata) for item in values],
     ]
 

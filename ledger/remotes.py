@@ -9,7 +9,7 @@ from typing import Final
 import asyncpg
 
 from destinations.base import RemotePage, RemoteState, RemoteVideo
-from ledger.engine import Engine, clean
+from ledger.engine import Engine, clean, fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,11 @@ with walk as (
         duration_ms = excluded.duration_ms, width = excluded.width, height = excluded.height, size = excluded.size,
         playback = excluded.playback, title = excluded.title, listing = excluded.listing, seen_at = now()
 )
-select count(*) from walk
+select exists (select from walk)
+    -- Ended by this very call before its connection was lost.
+    or ($3::text is null and exists (
+        select from remote_listing where account = $1 and listing = $2 and ended_at is not null
+            and listing = (select max(listing) from remote_listing where account = $1)))
 """
 
 
@@ -80,10 +84,10 @@ async def write_page(engine: Engine, account: str, walk: RemoteWalk, page: Remot
             [str(video.state) for video in videos],
             [video.reason for video in videos],
             [clean(video.detail) for video in videos],
-            [video.duration_ms for video in videos],
-            [video.width for video in videos],
-            [video.height for video in videos],
-            [video.size for video in videos],
+            [fit(video.duration_ms) for video in videos],
+            [fit(video.width, 31) for video in videos],
+            [fit(video.height, 31) for video in videos],
+            [fit(video.size) for video in videos],
             [clean(video.playback) for video in videos],
             [clean(video.title) for video in videos],
         )
@@ -172,6 +176,7 @@ left join asset a on a.ref = r.ref and a.account = r.account
 where r.account = $1 and r.state <> 'deleted'
   and r.listing >= (select max(listing) from remote_listing where account = $1 and ended_at is not null)
   and r.ref like 'lh-%' and (a.ref is null or a.remote_id is distinct from r.remote_id)
+  and not exists (select from asset o where o.account = r.account and o.remote_id = r.remote_id)
 order by r.ref, r.remote_id
 limit $2
 """

@@ -29,9 +29,14 @@ where (run.tenant, run.source, run.account) = (excluded.tenant, excluded.source,
 returning state, approved_at is not null as approved
 """
 
+BATCH: Final = 5_000
+"""Rows that one statement hands back or takes back: well within the statement time-out, however large the run."""
+
 _TAKE_BACK: Final = """
-update asset set state = skipped_from, skipped_from = null, reason = null, updated_at = now()
-where run = $1 and state = 'skipped' and skipped_from is not null
+update asset set state = skipped_from, skipped_from = null, reason = null, detail = null, attempts = 0, deaths = 0,
+    not_before = null, updated_at = now()
+where ref = any(array(select ref from asset where run = $1 and state = 'skipped' limit $2 for update))
+  and run = $1 and state = 'skipped' and skipped_from is not null
 """
 
 
@@ -60,11 +65,13 @@ async def open_run(
                 f"a run named {run!r} exists for tenant {other['tenant']!r}, source {other['source']!r} and account "
                 f"{other['account']!r}; choose another name for this one",
             )
-        await connection.execute(_TAKE_BACK, run)
         closed = await connection.fetch("select phase from phase where run = $1 and closed_at is not null", run)
         return Standing(record["state"], frozenset(row["phase"] for row in closed), record["approved"])
 
-    return await engine.transaction(work)
+    standing = await engine.transaction(work)
+    while await engine.execute(_TAKE_BACK, run, BATCH) != "UPDATE 0":
+        pass
+    return standing
 
 
 _OPEN_PHASE: Final = """
@@ -176,18 +183,26 @@ async def set_state(
 
 
 _CANCEL: Final = """
-with cancelled as (
-    update run set state = 'cancelled', reason = null, detail = $2, until = null, ended_at = now()
-    where run = $1 and state <> 'finished' returning run
-)
+update run set state = 'cancelled', reason = null, detail = $2, until = null, ended_at = now()
+where run = $1 and state <> 'finished'
+"""
+
+_HAND_BACK: Final = """
 update asset set skipped_from = state, state = 'skipped', reason = null, detail = 'its run was cancelled',
     claim = null, claim_key = null, claimed_by = null, claim_until = null, fence = nextval('fence_number'),
     updated_at = now()
-where run in (select run from cancelled) and state = any($3)
+where ref = any(array(select ref from asset where run = $1 and state = any($2) limit $3 for update))
+  and run = $1 and state = any($2)
+  and exists (select from run where run = $1 and state = 'cancelled')
 """
 
 
 async def cancel(engine: Engine, run: str, why: str) -> None:
     """Ends a run: what it has not finished is skipped, with the state it was in, so that a later run takes it up there.
-    The new fence makes the writes of work still under way change nothing."""
-    await engine.execute(_CANCEL, run, clean(why), list(UNFINISHED))
+
+    No row is given out from the first statement on; the others hand the rows back, batch by batch, and their new fences
+    make the writes of work still under way change nothing. Repeated after a crash, it goes on where it stopped.
+    """
+    await engine.execute(_CANCEL, run, clean(why))
+    while await engine.execute(_HAND_BACK, run, list(UNFINISHED), BATCH) != "UPDATE 0":
+        pass

@@ -17,7 +17,6 @@ from faults import Fault
 
 _LOCK: Final = 0x10A6_0001
 """Advisory lock number that lets one migrator at a time in; arbitrary, and ours alone in this database."""
-_MINIMUM_SERVER: Final = 150_000
 
 
 def _config() -> Config:

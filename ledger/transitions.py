@@ -38,6 +38,11 @@ PHASE_STATES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """The states that an asset must have left before the phase can close."""
 
+WITHIN_PHASE: Final = [
+    f"{source}>{target}" for states in PHASE_STATES.values() for source in states for target in states
+]
+"""The steps that leave a row in its phase, to be tried again: its attempts and deaths go on counting."""
+
 UNFINISHED: Final = ("pending", "inventoried", "creating", "processing")
 """What a cancelled run hands on to a later one."""
 
@@ -47,12 +52,13 @@ def allowed(source: str, target: str) -> bool:
     return target in TRANSITIONS[source]
 
 
-def pairs(targets: Iterable[str], *, stay: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """All legal (from, to) pairs that lead to `targets`, as two parallel lists for a statement.
+def steps(targets: Iterable[str], *, stay: Iterable[str] = ()) -> list[str]:
+    """All legal steps that lead to `targets`, as "from>to" words for a statement.
 
-    `stay` names states that a row may keep while its claim ends: a retry later.
+    `stay` names states that a row may keep while its claim ends: a retry later. A statement compares such a word with
+    `state || '>' || target` in a plain condition: that is evaluated again on the row's newest version where another
+    transaction has just changed it. A join with a table of steps would keep the step that fitted the old version.
     """
     wanted = set(targets)
-    found = [(source, target) for source, to in TRANSITIONS.items() for target in to if target in wanted]
-    found += [(state, state) for state in stay]
-    return [source for source, _ in found], [target for _, target in found]
+    found = [f"{source}>{target}" for source, to in TRANSITIONS.items() for target in to if target in wanted]
+    return found + [f"{state}>{state}" for state in stay]

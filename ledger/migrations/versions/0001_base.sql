@@ -99,8 +99,8 @@ create table asset (
     unique (tenant, source, kind, source_id)
 ) with (fillfactor = 85);
 
-create index asset_page on asset (run, page, state);
-create index asset_state on asset (run, state);
+create index asset_page on asset (run, page);
+create index asset_state on asset (run, state, page);
 create unique index asset_remote on asset (account, remote_id) where remote_id is not null;
 
 -- One row per asset, phase and attempt: "what happened to this file?"
@@ -136,7 +136,7 @@ create table inbox (
     signalled_at  timestamptz,
     unique (account, dedupe_key)
 );
-create index inbox_waiting on inbox (account, remote_id) where applied_at is null;
+create index inbox_waiting on inbox (received_at) where applied_at is null;
 create index inbox_unsignalled on inbox (id) where applied_at is not null and signalled_at is null;
 
 -- The destination's own view, as its list gave it.
