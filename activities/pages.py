@@ -253,8 +253,9 @@ async def heartbeats(beat: Callable[[], None], every_s: float) -> AsyncIterator[
 
     async def loop() -> None:
         while True:
-            beat()
+            # Not at once: heartbeats are billed, and most pages are done before the first is due.
             await asyncio.sleep(every_s)
+            beat()
 
     task = asyncio.create_task(loop())
     try:

@@ -66,14 +66,28 @@ class RunActivities:
     @activity.defn
     async def advance(self, asked: AdvanceInput) -> AdvanceResult:
         """How a phase stands; see `AdvanceInput`. Raises "fence-lost" where someone else has opened it since."""
+        step = await self._advance(asked)
+        if not step.closed or asked.then is None:
+            return step
+        # The listing has yet to begin where its phase opens; every other phase may close at once.
+        opening = AdvanceInput(
+            run=asked.run,
+            phase=asked.then,
+            before=asked.phase,
+            fence=None,
+            limit=asked.limit,
+            may_close=asked.then != "list",
+        )
+        return step.model_copy(update={"then": await self._advance(opening)})
+
+    async def _advance(self, asked: AdvanceInput) -> AdvanceResult:
         fence = asked.fence
         if fence is None:
             fence = await runs.open_phase(self.engine, asked.run, asked.phase, asked.before)
         assets = dict(await questions.states(self.engine, asked.run))
         if fence is None:
-            return AdvanceResult(
-                fence=None, closed=await runs.is_closed(self.engine, asked.run, asked.phase), assets=assets
-            )
+            closed = await runs.is_closed(self.engine, asked.run, asked.phase)
+            return AdvanceResult(fence=None, closed=closed, assets=assets)
         pages = await runs.pages_left(self.engine, asked.run, asked.phase, after=asked.after, limit=asked.limit)
         if not pages and asked.after == 0 and asked.may_close:
             closed = await runs.close_phase(self.engine, asked.run, asked.phase, fence)
@@ -82,13 +96,12 @@ class RunActivities:
                 return AdvanceResult(fence=fence, closed=True, assets=assets)
         if not await runs.holds(self.engine, asked.run, asked.phase, fence):
             raise Fault("fence-lost", f"phase {asked.phase} of run {asked.run} was opened by someone else since")
-        left = sum(assets.get(state, 0) for state in PHASE_STATES[asked.phase])
         return AdvanceResult(
             fence=fence,
             closed=False,
             pages=tuple(page.page for page in pages if page.wait_s <= 0),
             wait_s=min((page.wait_s for page in pages), default=0.0),
-            left=left,
+            left=sum(assets.get(state, 0) for state in PHASE_STATES[asked.phase]),
             assets=assets,
         )
 

@@ -26,6 +26,7 @@ import httpx
 import psutil
 
 from devstack import temporal
+from devstack.library import LIMITS
 from devstack.ports import LOOPBACK, answers, is_free
 from devstack.postgres import READY_S, EmbeddedPostgres, write_secret
 from devstack.processes import (
@@ -54,6 +55,8 @@ PARTS: Final = (*SERVERS, *PROGRAMS)
 
 ACCOUNT: Final = "sandbox"
 """The destination account that leads to the sandbox."""
+SHORTEST_MS: Final = LIMITS.duration_min_ms
+"""The sandbox's shortest video, in milliseconds: the limit under which the demo library's entries end as they say."""
 WORKER_READY: Final = b"worker ready"
 """The line that worker.py writes once it polls."""
 WORKER_GRACE_S: Final = 40.0
@@ -346,6 +349,7 @@ class Stack:
                 *("--data", str(self.folder / "sandbox")),
                 *("--webhook-url", f"http://{LOOPBACK}:{state.ports['webhook']}/webhooks/{ACCOUNT}"),
                 "--allow-local-files",  # so that a folder of one's own can be rehearsed with
+                f"--fault=duration_min_ms={SHORTEST_MS}",
             ],
             # In the environment, as every user of the machine can read a command line.
             {
@@ -481,6 +485,7 @@ class Stack:
                 "token": state.secrets["sandbox_token"],
                 "webhook_secrets": [state.secrets["webhook_secret"]],
             }
+            sections[f"accounts.{ACCOUNT}.options"] = {"duration_min_ms": SHORTEST_MS, "local_files": True}
         lines = ["# Written by the embedded stack while it is up; removed when it goes down. Holds secrets."]
         for section, values in sections.items():
             lines += ["", f"[{section}]"]

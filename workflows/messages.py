@@ -220,7 +220,8 @@ class OpenRunResult(_Message):
 
 class AdvanceInput(_Message):
     """Ask the ledger how a phase stands: opens it where `fence` is None, names the next pages after page `after`, and,
-    asked from the start (`after` 0), closes it where nothing is left and `may_close`."""
+    asked from the start (`after` 0), closes it where nothing is left and `may_close`. Then it opens the phase `then`,
+    if one is named, in the same call."""
 
     run: str
     phase: Phase
@@ -229,11 +230,13 @@ class AdvanceInput(_Message):
     after: int = 0
     limit: int = 300
     may_close: bool = True
+    then: Phase | None = None
 
 
 class AdvanceResult(_Message):
     """`pages` that can be worked now. None and not `closed`: a new pass may begin after `wait_s` seconds. `left` counts
-    the assets that the phase still holds, `assets` all of the run by state."""
+    the assets that the phase still holds, `assets` all of the run by state. `then` is how the phase that was to open
+    behind a closed one stands."""
 
     fence: int | None
     closed: bool
@@ -241,6 +244,7 @@ class AdvanceResult(_Message):
     wait_s: float = 0.0
     left: int = 0
     assets: dict[str, int] = Field(default_factory=dict)
+    then: AdvanceResult | None = None
 
 
 class ListingCheckInput(_Message):

@@ -123,13 +123,17 @@ class MigrationWorkflow:
                 for phase in asked.plan
             }
         before: Phase | None = None
+        opened_step: AdvanceResult | None = None
         for phase in asked.plan:
             if self._phases[phase].state != "closed":
-                if phase == "create" and asked.approval and not self._approved:
+                if self._wants_approval(phase):
                     await self._await_approval()
-                await self._work_phase(phase, before)
+                opened_step = await self._work_phase(phase, before, opened_step)
             before = phase
         return await self._finish()
+
+    def _wants_approval(self, phase: Phase | None) -> bool:
+        return phase == "create" and self._asked.approval and not self._approved
 
     async def _open_run(self, asked: MigrationInput) -> OpenRunResult:
         request = OpenRunInput(
@@ -143,8 +147,11 @@ class MigrationWorkflow:
         opened: OpenRunResult = await call("open_run", request, OpenRunResult, summary=f"open {self._run}")
         return opened
 
-    async def _work_phase(self, phase: Phase, before: Phase | None) -> None:
-        """Opens the phase, works it in passes, and returns when it is closed. Parks and goes on as often as needed."""
+    async def _work_phase(
+        self, phase: Phase, before: Phase | None, opened: AdvanceResult | None
+    ) -> AdvanceResult | None:
+        """Opens the phase, unless the close of the one before did (`opened`), works it in passes, and returns when it
+        is closed; the result is the next phase's opening. Parks and goes on as often as needed."""
         carried = self._asked.carried
         carried = carried if carried is not None and carried.phase == phase else None
         fence = carried.fence if carried else None
@@ -153,7 +160,8 @@ class MigrationWorkflow:
         self._enter(phase)
         while True:
             try:
-                step = await self._advance(phase, before, fence, after, may_close=phase != "list")
+                step = opened or await self._advance(phase, before, fence, after, may_close=phase != "list")
+                opened = None
                 if step.closed:
                     break
                 fence = step.fence
@@ -164,12 +172,13 @@ class MigrationWorkflow:
                 if not prepared:
                     await self._prepare(phase, fence)
                     prepared = True
-                await self._work_passes(phase, before, fence, passes, step)
+                step = await self._work_passes(phase, before, fence, passes, step)
                 break
             except _Parked as stop:
                 await self._parked(stop.park)
                 after = 0
         self._note(phase, state="closed", left=0)
+        return step.then
 
     async def _prepare(self, phase: Phase, fence: int) -> None:
         """What a phase needs once, before its pages."""
@@ -180,8 +189,9 @@ class MigrationWorkflow:
 
     async def _work_passes(
         self, phase: Phase, before: Phase | None, fence: int, passes: int, step: AdvanceResult
-    ) -> None:
-        """One pass after another over the pages that the phase still holds, until the ledger lets it close.
+    ) -> AdvanceResult:
+        """One pass after another over the pages that the phase still holds, until the ledger lets it close; returns
+        the closing step.
 
         A page that keeps a few slow rows back comes again in the next pass and holds up no other.
         """
@@ -210,7 +220,7 @@ class MigrationWorkflow:
                 # The pass is over. Rows that are left wait for their time, or for a worker that died with them.
                 step = await self._advance(phase, before, fence, 0)
                 if step.closed:
-                    return
+                    return step
                 progressed = self._phases[phase].done > done_before
                 idle_passes = 0 if progressed else idle_passes + 1
                 if not step.pages or not progressed:
@@ -341,8 +351,16 @@ class MigrationWorkflow:
     async def _advance(
         self, phase: Phase, before: Phase | None, fence: int | None, after: int, *, may_close: bool = True
     ) -> AdvanceResult:
+        following = self._after(phase)
         request = AdvanceInput(
-            run=self._run, phase=phase, before=before, fence=fence, after=after, limit=BATCH, may_close=may_close
+            run=self._run,
+            phase=phase,
+            before=before,
+            fence=fence,
+            after=after,
+            limit=BATCH,
+            may_close=may_close,
+            then=None if self._wants_approval(following) else following,
         )
         try:
             step: AdvanceResult = await call("advance", request, AdvanceResult, summary=f"{phase}: what is next?")
@@ -355,6 +373,11 @@ class MigrationWorkflow:
         self._assets = step.assets
         self._note(phase, left=step.left)
         return step
+
+    def _after(self, phase: Phase) -> Phase | None:
+        plan = self._asked.plan
+        position = plan.index(phase) + 1
+        return plan[position] if position < len(plan) else None
 
     async def _finish(self) -> MigrationResult:
         result: MigrationResult = await call("finish_run", RunInput(run=self._run), MigrationResult)

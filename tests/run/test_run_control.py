@@ -1,0 +1,146 @@
+"""Pausing, resuming, approving, cancelling and parking a run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+import worker
+from ledger import questions
+from workflows.ids import migration_id
+
+
+async def test_a_paused_run_begins_nothing_more_and_goes_on_when_told(rig_factory, unique):
+    rig = await rig_factory(faults={"latency_ms": 150}, worker={"rows_in_hand": 2})
+    handle = await rig.start(unique, rig.manifest(rig.videos(40)), page_size=10)
+    await rig.until(lambda: rig.sandbox.stats()["creates"] >= 4, "creates have begun")
+
+    answer = await handle.execute_update("pause", {"note": "lunch"})
+
+    assert answer["state"] == "paused"
+    await rig.until(lambda: _in_hand(rig), "what was in hand is finished")
+    made = rig.sandbox.stats()["creates"]
+    assert made < 40
+    line = await questions.run_line(rig.engine, unique)
+    assert (line.state, line.detail) == ("paused", "lunch")
+
+    await handle.execute_update("resume", {})
+    result = await handle.result()
+    assert result["states"] == {"verified": 40}
+    assert rig.sandbox.stats()["creates"] == 40
+
+
+async def _in_hand(rig):
+    return await rig.engine.fetchval("select count(*) from asset where claim is not null") == 0
+
+
+async def test_pause_and_resume_work_as_signals_too(rig_factory, unique):
+    rig = await rig_factory(faults={"latency_ms": 100}, worker={"rows_in_hand": 2})
+    handle = await rig.start(unique, rig.manifest(rig.videos(20)), page_size=5)
+    await rig.until(lambda: rig.sandbox.stats()["creates"] >= 2, "creates have begun")
+    await handle.signal("pause")
+    await rig.until(lambda: _state_is(rig, unique, "paused"), "the run is paused")
+    await handle.signal("resume")
+    assert (await handle.result())["states"] == {"verified": 20}
+
+
+async def _state_is(rig, run, state):
+    return (await questions.run_line(rig.engine, run)).state == state
+
+
+async def test_a_run_waits_for_approval_with_its_numbers_before_anything_is_created(rig, unique):
+    rows = [*rig.videos(5), ("empty", f"{rig.files}/empty.mp4")]
+    handle = await rig.start(unique, rig.manifest(rows), approval=True)
+    await rig.until(lambda: _state_is(rig, unique, "awaiting-approval"), "the run waits")
+    progress = await rig.until(lambda: _estimated(rig, unique), "the estimate is shown")
+    assert progress["estimate"]["to_create"] == 5
+    assert progress["estimate"]["rejected"] == {"file-empty": 1}
+    assert rig.sandbox.stats()["creates"] == 0
+
+    await handle.execute_update("approve", {})
+    assert (await handle.result())["states"] == {"verified": 5, "rejected": 1}
+
+
+async def _estimated(rig, run):
+    progress = await rig.progress(run)
+    return progress if progress["estimate"] else None
+
+
+async def test_approval_given_early_is_not_asked_for_again(rig, unique):
+    handle = await rig.start(unique, rig.manifest(rig.videos(5)), approval=True)
+    await handle.execute_update("approve", {})
+    assert (await handle.result())["states"] == {"verified": 5}
+
+
+async def test_a_cancelled_run_hands_back_what_it_has_not_finished_and_a_later_run_takes_it_up(rig_factory, unique):
+    rig = await rig_factory(faults={"latency_ms": 100}, worker={"rows_in_hand": 3})
+    manifest = rig.manifest(rig.videos(30))
+    handle = await rig.start(unique, manifest, page_size=10)
+    await rig.until(lambda: rig.sandbox.stats()["creates"] >= 3, "creates have begun")
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    line = await questions.run_line(rig.engine, unique)
+    assert line.state == "cancelled"
+    assert (await rig.states()).get("skipped", 0) > 0
+
+    rig.sandbox.faults(latency_ms=0)
+    result = await rig.migrate(f"{unique}-later", manifest)
+
+    assert result["library"] == {"verified": 30}
+    assert rig.sandbox.stats()["duplicates"] == 0
+
+
+async def test_a_wrong_credential_parks_the_run_with_the_reason_and_it_goes_on_when_mended(rig_factory, unique):
+    rig = await rig_factory(account={"token": "not-the-token"}, work=False)
+    async with worker.running(rig.settings, rig.client):
+        handle = await rig.start(unique, rig.manifest(rig.videos(12)), page_size=4)
+        await rig.until(lambda: _state_is(rig, unique, "parked"), "the run parks")
+        progress = await rig.progress(unique)
+        assert progress["park"]["reason"] == "credentials-refused"
+        assert progress["park"]["wait_s"] is None
+        line = await questions.run_line(rig.engine, unique)
+        assert (line.state, line.reason) == ("parked", "credentials-refused")
+        attempts = await rig.engine.fetchval("select max(attempts) from asset where state <> 'rejected'")
+        assert attempts == 0, "no row lost an attempt"
+
+    account = rig.settings.accounts["sandbox"].model_copy(
+        update={"token": type(rig.settings.accounts["sandbox"].token)(rig.sandbox.token)}
+    )
+    mended = rig.settings.model_copy(update={"accounts": {"sandbox": account}})
+    async with worker.running(mended, rig.client):
+        await handle.execute_update("resume", {})
+        assert (await handle.result())["states"] == {"verified": 12}
+    assert rig.sandbox.stats()["creates"] == 12
+
+
+async def test_no_pages_at_once_is_paused_and_more_go_on(rig, unique):
+    handle = await rig.start(unique, rig.manifest(rig.videos(10)), page_size=5, pages_at_once=0)
+    await rig.until(lambda: _phase_is(rig, unique, "inventory"), "the listing is done")
+    assert await rig.states() == {"pending": 10}
+    await handle.execute_update("parallel", {"pages_at_once": 2})
+    assert (await handle.result())["states"] == {"verified": 10}
+
+
+async def _phase_is(rig, run, phase):
+    return (await rig.progress(run))["phase"] == phase
+
+
+async def test_a_worker_that_ends_hands_back_what_it_has_not_begun_and_another_goes_on(rig_factory, unique):
+    rig = await rig_factory(faults={"latency_ms": 100}, work=False, worker={"rows_in_hand": 4})
+    manifest = rig.manifest(rig.videos(40))
+    async with worker.running(rig.settings, rig.client):
+        handle = await rig.start(unique, manifest, page_size=10)
+        await rig.until(lambda: rig.sandbox.stats()["creates"] >= 4, "creates have begun")
+    assert await _in_hand(rig), "nothing is left claimed"
+    made = rig.sandbox.stats()["creates"]
+    assert made < 40
+    async with worker.running(rig.settings, rig.client):
+        assert (await asyncio.wait_for(handle.result(), 60))["states"] == {"verified": 40}
+    assert rig.sandbox.stats()["creates"] == 40
+    lost = await rig.engine.fetchval("select count(*) from step where outcome is null or outcome = 'lost'")
+    assert lost == 0
+
+
