@@ -33,10 +33,12 @@ BATCH: Final = 5_000
 """Rows that one statement hands back or takes back: well within the statement time-out, however large the run."""
 
 _TAKE_BACK: Final = """
-update asset set state = skipped_from, skipped_from = null, reason = null, detail = null, attempts = 0, deaths = 0,
+with batch as (
+    select ref from asset where run = $1 and state = 'skipped' and skipped_from is not null limit $2 for update
+)
+update asset a set state = a.skipped_from, skipped_from = null, reason = null, detail = null, attempts = 0, deaths = 0,
     not_before = null, updated_at = now()
-where ref = any(array(select ref from asset where run = $1 and state = 'skipped' limit $2 for update))
-  and run = $1 and state = 'skipped' and skipped_from is not null
+from batch where a.ref = batch.ref
 """
 
 
@@ -188,12 +190,15 @@ where run = $1 and state <> 'finished'
 """
 
 _HAND_BACK: Final = """
-update asset set skipped_from = state, state = 'skipped', reason = null, detail = 'its run was cancelled',
+with batch as (
+    select ref from asset
+    where run = $1 and state = any($2) and exists (select from run where run = $1 and state = 'cancelled')
+    limit $3 for update
+)
+update asset a set skipped_from = a.state, state = 'skipped', reason = null, detail = 'its run was cancelled',
     claim = null, claim_key = null, claimed_by = null, claim_until = null, fence = nextval('fence_number'),
     updated_at = now()
-where ref = any(array(select ref from asset where run = $1 and state = any($2) limit $3 for update))
-  and run = $1 and state = any($2)
-  and exists (select from run where run = $1 and state = 'cancelled')
+from batch where a.ref = batch.ref
 """
 
 
