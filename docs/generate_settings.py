@@ -165,6 +165,7 @@ def page() -> str:
                 lines += [f"### [[{name}.NAME.{list_name}]]", "", *own_words(inner), *table(inner, "", words), ""]
         else:
             model = field.annotation
+            assert isinstance(model, type), "a section is a model"
             lines += [f"## [{name}]", "", *own_words(model), *table(model, f"LONGHAUL_{name.upper()}", words), ""]
     return "\n".join(line for line in collapsed(lines)).rstrip() + "\n"
 
