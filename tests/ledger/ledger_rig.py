@@ -29,9 +29,9 @@ async def until(condition: Callable[[], Awaitable[Any]], within: float = 20) -> 
         return value
 
 
-async def somebody_waits_for_a_lock(connection: asyncpg.Connection) -> bool:
+async def somebody_waits_for_a_lock(engine: Engine) -> bool:
     return bool(
-        await connection.fetchval(
+        await engine.fetchval(
             "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
         )
     )
