@@ -255,7 +255,7 @@ _REFUSED: Final = (
     asyncpg.ProgramLimitExceededError,
     ValueError,
 )
-"""One row's data is at fault. ValueError is what the driver says of a value that it cannot even send."""
+"""What is said of one row's data, by the server or, of a value that cannot even be sent, by the driver."""
 
 
 async def finish(engine: Engine, fence: int, outcomes: Sequence[Outcome]) -> frozenset[str]:

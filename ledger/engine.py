@@ -29,6 +29,15 @@ _DOWN_TRIES: Final = 6
 """Together about 6 seconds; after that Temporal's retry of the activity takes over."""
 
 
+_ENGINE_ERRORS: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+)
+
+
 class Engine:
     """A pool of connections to one ledger. Made by `Engine.open`, closed by `close`."""
 
@@ -113,8 +122,13 @@ class Engine:
         while True:
             try:
                 async with self._pool.acquire(timeout=10) as connection:
-                    return await work(connection)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                    try:
+                        return await work(connection)
+                    except asyncpg.InternalClientError:
+                        # The driver's word for a connection that the server was just ending while we took it.
+                        connection.terminate()
+                        raise
+            except _ENGINE_ERRORS as error:
                 code = _classify(error)
                 if code is None:
                     raise
@@ -145,7 +159,7 @@ def _classify(error: BaseException) -> str | None:
     if isinstance(error, asyncpg.InterfaceError):
         # A connection that died under us. A mistake in our own arguments (DataError) is an InterfaceError too.
         return None if isinstance(error, (asyncpg.DataError, ValueError)) else "ledger-unreachable"
-    return "ledger-unreachable"  # OSError, TimeoutError
+    return "ledger-unreachable"  # OSError, TimeoutError, InternalClientError
 
 
 async def _no_reset(connection: asyncpg.Connection) -> None:

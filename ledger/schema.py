@@ -93,13 +93,18 @@ async def check(connection: asyncpg.Connection | asyncpg.pool.PoolConnectionProx
 
 def unreachable(dsn: str, error: Exception) -> Fault:
     """The fault for a ledger that cannot be connected to: names the address tried, never the password."""
+    # What says that a DSN cannot be read quotes the part that it stumbled over, which may be the password's.
+    seen = type(error).__name__ if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return Fault(
         "ledger-unreachable",
-        f"PostgreSQL at {address(dsn)} cannot be reached ({type(error).__name__}: {error}); start it, "
-        "run `make up` for the embedded one, or set LONGHAUL_LEDGER__DSN",
+        f"PostgreSQL at {address(dsn)} cannot be reached ({seen}); start it, "
+        "run `make up` for the embedded one, or set LONGHAUL_LEDGER__DSN (postgresql://user:password@host:port/name)",
     )
 
 
 def address(dsn: str) -> str:
     """host:port/database of a DSN, without user and password."""
-    return dsn.split("://", 1)[-1].rsplit("@", 1)[-1].split("?", 1)[0] or "its local socket"
+    scheme, separator, rest = dsn.partition("://")
+    if not separator or scheme not in ("postgresql", "postgres"):
+        return "an address that is no postgresql://…"
+    return rest.rsplit("@", 1)[-1].split("?", 1)[0] or "its local socket"

@@ -43,7 +43,7 @@ WITHIN_PHASE: Final = [
 ]
 """The steps that leave a row in its phase, to be tried again: its attempts and deaths go on counting."""
 
-UNFINISHED: Final = ("pending", "inventoried", "creating", "processing")
+UNFINISHED: Final = ("pending", "inventoried", "creating", "processing", "ready")
 """What a cancelled run hands on to a later one."""
 
 

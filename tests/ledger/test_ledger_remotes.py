@@ -1,0 +1,141 @@
+"""The destination's own view: one walk at a time fills it, and it names what no row of ours owns."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ledger_rig import ACCOUNT, Library, ref, video
+from test_ledger_claims import losing
+
+from destinations.base import RemotePage, RemoteState
+from ledger import remotes
+from ledger.remotes import Stranger
+
+
+async def test_a_walk_goes_on_where_a_killed_one_stood(library: Library) -> None:
+    engine = library.engine
+    walk = await remotes.begin(engine, ACCOUNT, "first")
+    assert (walk.cursor, walk.requests) == (None, 0)
+    assert await remotes.write_page(engine, ACCOUNT, walk, RemotePage([video("r1"), video("r2")], "c1"))
+    again = await remotes.begin(engine, ACCOUNT, "first")
+    assert (again.listing, again.cursor, again.requests) == (walk.listing, "c1", 1)
+    assert await remotes.age_s(engine, ACCOUNT) is None, "it is not complete"
+    assert await remotes.write_page(engine, ACCOUNT, again, RemotePage([video("r3")], None))
+    age = await remotes.age_s(engine, ACCOUNT)
+    assert age is not None and 0 <= age < 60
+    assert (await remotes.begin(engine, ACCOUNT, "first")).listing > walk.listing, "that one is over"
+
+
+async def test_a_newer_walk_fences_the_older_one_out(library: Library) -> None:
+    engine = library.engine
+    older = await remotes.begin(engine, ACCOUNT, "first")
+    newer = await remotes.begin(engine, ACCOUNT, "second")
+    assert newer.listing > older.listing
+    assert await remotes.write_page(engine, ACCOUNT, newer, RemotePage([video("r1", title="new")], None))
+    assert not await remotes.write_page(engine, ACCOUNT, older, RemotePage([video("r1", title="old")], None))
+    assert await engine.fetchval("select title from remote") == "new"
+    assert (await remotes.begin(engine, ACCOUNT, "first")).listing > newer.listing
+    other = await remotes.begin(engine, "another-account", "first")
+    assert await remotes.write_page(engine, "another-account", other, RemotePage([video("r1")], None))
+
+
+async def test_runs_that_begin_at_once_leave_one_walk_that_counts(library: Library, open_engine) -> None:
+    engines = [await open_engine() for _ in range(4)]
+    walks = await asyncio.gather(*(remotes.begin(engine, ACCOUNT, f"run-{n}") for n, engine in enumerate(engines)))
+    page = RemotePage([video("r1")], None)
+    written = [await remotes.write_page(library.engine, ACCOUNT, walk, page) for walk in walks]
+    newest = max(walk.listing for walk in walks)
+    assert written == [walk.listing == newest for walk in walks]
+
+
+async def test_the_last_page_sent_again_after_a_lost_connection_ends_the_walk_all_the_same(library: Library) -> None:
+    walk = await remotes.begin(library.engine, ACCOUNT, "first")
+    assert await remotes.write_page(losing(library.engine), ACCOUNT, walk, RemotePage([video("r1")], None))
+    await remotes.begin(library.engine, ACCOUNT, "second")
+    assert not await remotes.write_page(library.engine, ACCOUNT, walk, RemotePage([], None)), "fenced out since"
+
+
+async def test_a_page_sees_its_own_videos_in_the_newest_complete_walk(library: Library) -> None:
+    await library.fill(4, page_size=2, state="ready")
+    for n, asset in enumerate(library.refs):
+        await library.put([asset], remote_id=f"r{n}")
+    engine = library.engine
+    walk = await remotes.begin(engine, ACCOUNT, "first")
+    whole = video("r0", ref=ref(0), duration_ms=5, width=1, height=2, size=3, playback="p", title="t\0")
+    await remotes.write_page(
+        engine, ACCOUNT, walk, RemotePage([whole, whole, video("r1"), video("r2"), video("x")], None)
+    )
+    assert await remotes.seen(engine, ACCOUNT, "first", 1) == {
+        "r0": video("r0", ref=ref(0), duration_ms=5, width=1, height=2, size=3, playback="p", title="t\ufffd"),
+        "r1": video("r1"),
+    }
+    walk = await remotes.begin(engine, ACCOUNT, "first")
+    await remotes.write_page(engine, ACCOUNT, walk, RemotePage([video("r0", RemoteState.ERRORED)], "c"))
+    assert set(await remotes.seen(engine, ACCOUNT, "first", 1)) == {"r0", "r1"}, "not complete: the one before counts"
+    await remotes.write_page(engine, ACCOUNT, walk, RemotePage([], None))
+    seen = await remotes.seen(engine, ACCOUNT, "first", 1)
+    assert {key: video.state for key, video in seen.items()} == {"r0": RemoteState.ERRORED}, "r1 is gone"
+
+
+async def test_wild_numbers_in_a_list_are_unknown(library: Library) -> None:
+    walk = await remotes.begin(library.engine, ACCOUNT, "first")
+    assert await remotes.write_page(
+        library.engine, ACCOUNT, walk, RemotePage([video("r1", width=2**31, duration_ms=2**70)], None)
+    )
+    assert list(await library.engine.fetchrow("select width, duration_ms from remote")) == [None, None]
+
+
+async def test_duplicates_and_orphans_are_named_and_nothing_else(library: Library) -> None:
+    await library.fill(4, state="ready")
+    for n, asset in enumerate(library.refs[:3]):
+        await library.put([asset], remote_id=f"r{n}")
+    listed = [
+        video("r0", ref=ref(0)),
+        video("r0-again", ref=ref(0), title="twice"),
+        video(
+            "r1", ref=ref(2)
+        ),  # ours, with another's reference on it: no stranger, or it would be offered for removal
+        video("r2", ref=ref(2)),
+        video("lost", ref=ref(3)),
+        video("orphan", ref="lh-nobody", state=RemoteState.PROCESSING),
+        video("removed", ref=ref(0), state=RemoteState.DELETED),
+        video("theirs", ref="their-own"),
+        video("bare"),
+    ]
+    walk = await remotes.begin(library.engine, ACCOUNT, "first")
+    assert await remotes.strangers(library.engine, ACCOUNT) == []
+    await remotes.write_page(library.engine, ACCOUNT, walk, RemotePage(listed, None))
+    found = await remotes.strangers(library.engine, ACCOUNT)
+    assert sorted(found, key=lambda stranger: stranger.remote_id) == [
+        Stranger("lost", ref(3), None, "ready", None),
+        Stranger("orphan", "lh-nobody", None, "processing", None),
+        Stranger("r0-again", ref(0), "twice", "ready", "r0"),
+    ]
+    assert len(await remotes.strangers(library.engine, ACCOUNT, limit=2)) == 2
+
+
+async def test_a_video_that_processes_for_too_long_is_given_up_and_the_others_are_not(library: Library) -> None:
+    await library.fill(3, state="processing")
+    await library.put(library.refs[2:], state="ready")
+    await library.engine.execute("update asset set processing_at = now()")
+    await library.engine.execute(
+        "update asset set processing_at = now() - interval '100 seconds' where ref = any($1)", library.refs[1:]
+    )
+    assert await remotes.give_up(library.engine, "first", 1, 60) == 1
+    row = await library.row(library.refs[1])
+    assert (row["state"], row["reason"]) == ("failed", "not-ready-in-time")
+    assert row["detail"] == "still processing 100 s after its create"
+    assert await library.states() == {"processing": 1, "failed": 1, "ready": 1}
+
+
+async def test_a_page_says_which_videos_it_waits_for_and_for_how_long_nothing_has_moved(library: Library) -> None:
+    await library.fill(3, state="processing")
+    for n, asset in enumerate(library.refs):
+        await library.put([asset], remote_id=f"r{n}")
+    await library.put(library.refs[2:], state="ready")
+    await library.engine.execute("update asset set updated_at = now() - interval '50 seconds'")
+    found = await remotes.waiting(library.engine, "first", 1)
+    assert found.remote_ids == ["r0", "r1"]
+    assert 45 < found.quiet_s < 60
+    nothing = await remotes.waiting(library.engine, "first", 9)
+    assert (list(nothing.remote_ids), nothing.quiet_s) == ([], 0)
