@@ -33,6 +33,9 @@ async def connect(settings: Settings, program: str) -> Client:
                 interceptors=list(telemetry.trace_to(settings.telemetry, program)),
                 runtime=telemetry.runtime(settings.telemetry),
             )
+    except ValueError as error:
+        # The metrics' port is taken, or an address cannot be read.
+        raise Fault("settings-refused", f"telemetry or Temporal settings: {_why(error)}") from None
     except (RuntimeError, TimeoutError, RPCError) as error:
         raise Fault(
             "temporal-unreachable",

@@ -102,6 +102,11 @@ _ALL: Final[tuple[Reason, ...]] = (
     _row_permanent(
         "destination-failed", "the destination could not process this video", "read its message in the row's detail"
     ),
+    _row_permanent(
+        "local-file-refused",
+        "the destination cannot read files of this machine",
+        "serve the files over http, or set the account's option local_files where it can",
+    ),
     _row_permanent("name-too-long", "the title or reference exceeds the destination's limit", "shorten the title"),
     _row_permanent("remote-deleted", "the video was deleted at the destination", "redrive if that was a mistake"),
     _row_permanent(

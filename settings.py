@@ -10,14 +10,31 @@ profiles that serve the `temporal` command serve these programs too.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
 from temporalio.envconfig import ClientConfigProfile
 
 from faults import Fault
@@ -51,7 +68,9 @@ class LedgerSettings(_Section):
     pool_size: int = Field(default=8, ge=1, le=100)
     """Connections of one process. None is held across a network call, so few are enough."""
     statement_timeout_ms: int = Field(default=30_000, ge=100)
+    """Milliseconds after which PostgreSQL gives a statement up; it is run again."""
     lock_timeout_ms: int = Field(default=5_000, ge=50)
+    """Milliseconds that a statement waits for a lock before it is run again."""
 
 
 class TemporalSettings(_Section):
@@ -60,7 +79,9 @@ class TemporalSettings(_Section):
     address: str | None = None
     """Used only where neither TEMPORAL_ADDRESS nor a profile names one."""
     namespace: str | None = None
+    """As `address`, for the namespace."""
     profile: str | None = None
+    """Profile of the Temporal client's configuration file; default: TEMPORAL_PROFILE, else "default"."""
     web_ui: str = "http://127.0.0.1:8233"
     """Where people look at runs; printed, never called."""
 
@@ -78,13 +99,13 @@ class WorkerSettings(_Section):
     """Seconds that SIGTERM leaves to finish the rows in hand."""
     lease_s: float = Field(default=120.0, ge=5)
     """Seconds after which a claim may be taken over; longer than any single call of a row's work."""
-    heartbeat_s: float = Field(default=30.0, ge=2)
-    """Heartbeat time-out of a page's activity: how long a dead worker goes unnoticed."""
 
 
 class EndpointSettings(_Section):
     host: str = "127.0.0.1"
+    """Address that the endpoint listens on."""
     port: int = Field(default=8080, ge=1, le=65535)
+    """Port that the endpoint listens on."""
     max_body_bytes: int = Field(default=1_048_576, ge=1024)
     relay_interval_s: float = Field(default=0.25, gt=0)
     """How often applied events are turned into signals."""
@@ -109,7 +130,9 @@ class TelemetrySettings(_Section):
     prometheus_bind: str | None = None
     """host:port on which Temporal's and our own metrics can be scraped."""
     log_format: Literal["console", "json"] = "console"
+    """Lines for a person, or one JSON object each."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is logged."""
 
 
 class LimitSettings(_Section):
@@ -126,16 +149,20 @@ class AccountSettings(_Section):
     kind: Name = "generic"
     """Which module under destinations/ speaks to it."""
     base_url: str = Field(pattern=r"^https?://[^\s]+$")
+    """Address of the host's API."""
     token: SecretStr
-    webhook_secrets: tuple[SecretStr, ...] = ()
+    """What the host calls its API key or access token."""
+    webhook_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """All that are current: during a rotation both."""
     limits: tuple[LimitSettings, ...] = ()
+    """The host's declared limits; none: no pace is kept until the host pushes back."""
     spend: float = Field(default=0.9, gt=0, le=1)
     """Share of each limit to spend; the rest is left to the production app on the same account."""
-    in_flight: int | None = Field(default=None, ge=1)
-    """Videos that may be processing at once, where the host caps them."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Wall-clock limit of one call."""
+    quiet_s: float | None = Field(default=None, gt=0)
+    """Seconds after the claim of a create in which its call may still land, even if its worker has died or its answer
+    was lost; after them the video is looked up. Default: `timeout_s` and ten more; at least `timeout_s` and two."""
     settle_deadline_s: float = Field(default=900.0, gt=0)
     """Seconds without an event after which the destination is asked."""
     give_up_s: float = Field(default=86_400.0, gt=0)
@@ -148,7 +175,10 @@ class AccountSettings(_Section):
     @field_validator("webhook_secrets", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
+        """One secret, or several separated by spaces, as a variable of the environment holds them; or a JSON list."""
+        if not isinstance(value, str):
+            return value
+        return json.loads(value) if value.lstrip().startswith("[") else value.split() or [value]
 
     @field_validator("webhook_secrets")
     @classmethod
@@ -157,13 +187,33 @@ class AccountSettings(_Section):
             raise ValueError("a webhook secret is empty; leave it out, or set the one the provider shows")
         return value
 
+    @field_validator("token")
+    @classmethod
+    def _token_not_empty(cls, value: SecretStr) -> SecretStr:
+        if not value.get_secret_value().strip():
+            raise ValueError("it is empty; set the token that the host shows")
+        return value
+
+    @model_validator(mode="after")
+    def _quiet_after_the_call(self) -> Self:
+        if self.quiet_s is not None and self.quiet_s < self.timeout_s + 2:
+            raise ValueError(f"quiet_s must be at least timeout_s + 2 ({self.timeout_s + 2:g})")
+        return self
+
+    @property
+    def quiet(self) -> float:
+        """Seconds; see `quiet_s`."""
+        return self.timeout_s + 10.0 if self.quiet_s is None else self.quiet_s
+
 
 class SourceSettings(_Section):
     """One place videos come from that needs more than a path."""
 
     kind: Name = "generic"
     base_url: str = Field(pattern=r"^https?://[^\s]+$")
+    """Address of the source's API."""
     token: SecretStr | None = None
+    """What the source calls its API key or access token, if it wants one."""
     options: dict[str, Any] = Field(default_factory=dict)
     """What only this kind of source has; checked by its module."""
 
@@ -262,6 +312,8 @@ def load_settings(**overrides: Any) -> Settings:
         wrong = "; ".join(f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors())
         files = ", ".join(str(path) for path in _files()) or "no file"
         raise Fault("settings-refused", f"{wrong} (read from LONGHAUL_… variables and {files})") from None
+    except SettingsError as error:
+        raise Fault("settings-refused", f"{error} (a list or table in a variable is written as JSON)") from None
     except tomllib.TOMLDecodeError as error:
         files = ", ".join(str(path) for path in _files())
         raise Fault("settings-refused", f"{files}: not valid TOML: {error}") from None

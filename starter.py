@@ -490,8 +490,11 @@ def demo(as_json: Json = False) -> None:
 
     Repeat it: nothing is made twice.
     """
-    from devstack.demo import main
-
+    try:
+        from devstack.demo import main
+    except ModuleNotFoundError as missing:
+        err.print(f"longhaul: the demo needs a checkout with `make setup`: {missing}", style="red", markup=False)
+        raise SystemExit(1) from None
     raise SystemExit(main(as_json=as_json))
 
 

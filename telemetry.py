@@ -11,6 +11,7 @@ import logging
 import sys
 from collections.abc import MutableMapping, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final
 
 import structlog
@@ -77,8 +78,9 @@ def _drop_empty(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapp
     return event
 
 
+@cache
 def runtime(settings: TelemetrySettings) -> Runtime:
-    """Temporal's runtime with the metrics that the settings ask for, or the default one."""
+    """Temporal's runtime with the metrics that the settings ask for, or the default one. One for a process."""
     if settings.prometheus_bind:
         return Runtime(
             telemetry=RuntimeTelemetry(metrics=PrometheusConfig(bind_address=settings.prometheus_bind)),
@@ -96,8 +98,10 @@ def runtime(settings: TelemetrySettings) -> Runtime:
     return Runtime.default()
 
 
+@cache
 def trace_to(settings: TelemetrySettings, program: str) -> Sequence[Interceptor]:
-    """Starts exporting spans where the settings say so, and returns the client interceptors that make Temporal's."""
+    """Starts exporting spans where the settings say so, once, and returns the client interceptors that make Temporal's
+    own."""
     if not settings.otlp_endpoint:
         return ()
     provider = TracerProvider(resource=Resource.create({"service.name": f"longhaul-{program}"}))

@@ -15,7 +15,7 @@ from activities.accounts import Account, Accounts
 from activities.items import item_of
 from activities.pages import Bench, PageRun
 from destinations.base import CreateRequest, RemoteVideo
-from faults import Fault
+from faults import Fault, Scope
 from ledger.assets import Row
 from ledger.claims import Outcome
 from ledger.inbox import state_of
@@ -26,11 +26,8 @@ from workflows.messages import PageInput, PageResult
 
 log = structlog.get_logger()
 
-MARGIN_S: Final = 10.0
-"""Seconds that a create may take before its call is made (asking the source for a fresh address): part of the quiet
-time, after which a look-up may trust that nothing more can land."""
 CLOCK_S: Final = 2.0
-"""Seconds of the margin that are kept for clocks and scheduling."""
+"""Seconds of the quiet time that are kept for clocks and scheduling."""
 
 
 @dataclass(slots=True)
@@ -51,12 +48,14 @@ class CreateActivities:
         account = self.accounts.account(page.account)
         offers = account.destination.capabilities
         # A repeated create under the same key gives the same video: nothing has to be quiet for that.
-        quiet_s = 0.0 if offers.idempotent_create else account.settings.timeout_s + MARGIN_S
+        quiet_s = 0.0 if offers.idempotent_create else account.settings.quiet
+        # What is left of it before the call must be made: for asking the source for a fresh address.
+        may_wait_s = account.settings.quiet - account.settings.timeout_s - CLOCK_S / 2
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def create(row: Row, start: float) -> Outcome:
                 await asyncio.sleep(max(0.0, start - asyncio.get_running_loop().time()))
-                return await _create(account, source, row, call_by=start + MARGIN_S - CLOCK_S)
+                return await _create(account, source, row, call_by=start + may_wait_s)
 
             return await PageRun(self.bench, page, create, governor=account.governor, quiet_s=quiet_s)()
 
@@ -81,8 +80,8 @@ async def _create(account: Account, source: Source, row: Row, *, call_by: float)
     try:
         video = await destination.create(request)
     except Fault as fault:
-        if not fault.landed:
-            raise
+        if not fault.landed or fault.scope is Scope.ACCOUNT:
+            raise  # nothing was made, or the host wants no call at all just now
         # What is found now can be adopted at once; what isn't may still land, and waits out its quiet time.
         found = await _found_at_once(account, row.ref)
         if not found:

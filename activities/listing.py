@@ -35,7 +35,7 @@ class ListingActivities:
         listed = added = 0
         async with (
             contextlib.aclosing(open_source(stripe.source, self.settings)) as source,
-            heartbeats(lambda: activity.heartbeat({"listed": listed}), self.settings.worker.heartbeat_s / 3),
+            heartbeats(lambda: activity.heartbeat({"listed": listed})),
         ):
             stripes = stripe.stripes if source.stripeable else 1
             if stripe.stripe >= stripes:

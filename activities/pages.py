@@ -83,7 +83,7 @@ class PageRun:
         ApplicationError, after everything in hand is written."""
         if self._attempt > 1:
             await claims.expire(self._bench.engine, self._place, self._key)
-        async with heartbeats(self._beat, self._bench.settings.heartbeat_s / 3):
+        async with heartbeats(self._beat):
             try:
                 async with asyncio.TaskGroup() as rows:
                     try:
@@ -186,7 +186,12 @@ class PageRun:
         return outcome
 
     def _written(self, outcome: Outcome, taken: bool) -> None:
-        self._counts[outcome.outcome if taken else "overtaken"] += 1
+        word = outcome.outcome if taken else "overtaken"
+        self._counts[word] += 1
+        rows = activity.metric_meter().create_counter(
+            "longhaul_rows", "Rows by what an attempt at them came to.", "rows"
+        )
+        rows.add(1, {"phase": self._page.phase, "outcome": word, "reason": outcome.reason or ""})
         if taken and outcome.outcome not in ("again", "handed-back"):
             self._left_phase += 1
 
@@ -248,8 +253,11 @@ class _Writer:
 
 
 @contextlib.asynccontextmanager
-async def heartbeats(beat: Callable[[], None], every_s: float) -> AsyncIterator[None]:
-    """Heartbeats for as long as the block runs: a single slow row must not look like a dead worker."""
+async def heartbeats(beat: Callable[[], None]) -> AsyncIterator[None]:
+    """Heartbeats, three in each heartbeat time-out of the activity, for as long as the block runs: a single slow row
+    must not look like a dead worker."""
+    timeout = activity.info().heartbeat_timeout
+    every_s = timeout.total_seconds() / 3 if timeout else 10.0
 
     async def loop() -> None:
         while True:

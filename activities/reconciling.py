@@ -30,7 +30,7 @@ class RemoteListingActivities:
     async def list_remote(self, asked: RemoteListingInput) -> RemoteListingResult:
         """Lists everything on the account, once for the whole run."""
         account = self.accounts.account(asked.account)
-        async with heartbeats(activity.heartbeat, self.settings.worker.heartbeat_s / 3):
+        async with heartbeats(activity.heartbeat):
             videos, requests = await walk_all(self.engine, account, asked.run, activity.heartbeat)
         return RemoteListingResult(videos=videos, requests=requests)
 

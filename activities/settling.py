@@ -51,7 +51,7 @@ class SweepActivities:
         processing for too long. Makes no request where events still arrive."""
         account = self.accounts.account(page.account)
         deadline = account.settings.settle_deadline_s
-        async with heartbeats(activity.heartbeat, self.settings.worker.heartbeat_s / 3):
+        async with heartbeats(activity.heartbeat):
             found = await remotes.waiting(self.engine, page.run, page.page)
             if found.remote_ids and found.quiet_s >= deadline:
                 if len(found.remote_ids) <= SINGLE_QUESTIONS:

@@ -97,7 +97,7 @@ class Fleet:
             f"LONGHAUL_ACCOUNTS__{ACCOUNT.upper()}__KIND": "sandbox",
             f"LONGHAUL_ACCOUNTS__{ACCOUNT.upper()}__BASE_URL": self.url("sandbox"),
             f"LONGHAUL_ACCOUNTS__{ACCOUNT.upper()}__TOKEN": self.token,
-            f"LONGHAUL_ACCOUNTS__{ACCOUNT.upper()}__WEBHOOK_SECRETS": f'["{_SECRET}"]',
+            f"LONGHAUL_ACCOUNTS__{ACCOUNT.upper()}__WEBHOOK_SECRETS": _SECRET,
             "TEMPORAL_ADDRESS": self.temporal.address,
             "TEMPORAL_NAMESPACE": "default",
             **self.variables,

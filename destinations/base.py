@@ -65,6 +65,11 @@ class CreateRequest:
     duration_ms: int | None = None
     """Known duration of the input: lets a host that synthesizes media do so."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether `address` is a path on the workers' machine."""
+        return not self.address.lower().startswith(("http://", "https://"))
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteEvent:

@@ -89,6 +89,8 @@ class Options(BaseModel):
     """Headers with which the host fetches the source; None where it takes none."""
     duration_hint_field: FieldPath | None = "duration_ms"
     """Known duration in milliseconds, for hosts that synthesize media."""
+    local_files: bool = False
+    """Whether the host can read files of the workers' machine by their path, as a sandbox beside them can."""
     create_extra: dict[str, Any] = Field(default_factory=dict)
     """Fixed fields of every create."""
     idempotency_header: HeaderName | None = None
@@ -486,6 +488,8 @@ class GenericDestination:
     async def create(self, request: CreateRequest) -> RemoteVideo:
         """Makes a video: one call. See the protocol for `landed`."""
         options = self._options
+        if request.is_local and not options.local_files:
+            raise Fault("local-file-refused", "this destination fetches http addresses; the file is a path here")
         body: dict[str, Any] = json.loads(json.dumps(options.create_extra))
         put(body, options.source_url_field, request.address)
         put(body, options.reference_field, request.ref)

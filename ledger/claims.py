@@ -18,7 +18,7 @@ import asyncpg
 from faults import attempts_allowed
 from ledger.assets import Row
 from ledger.engine import Connection, Engine, clean, fit
-from ledger.transitions import PHASE_STATES, TRANSITIONS, WITHIN_PHASE, steps
+from ledger.transitions import PHASE_STATES, WITHIN_PHASE, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +268,12 @@ async def finish(engine: Engine, fence: int, outcomes: Sequence[Outcome]) -> fro
     if not outcomes:
         return frozenset()
     try:
-        return frozenset(record["ref"] for record in await engine.fetch(_FINISH, *_arguments(fence, outcomes)))
+        taken = frozenset(record["ref"] for record in await engine.fetch(_FINISH, *_arguments(fence, outcomes)))
     except _REFUSED:
         if len(outcomes) > 64:
             raise
+    else:
+        return taken | await _overtaken_by_own_event(engine, fence, [o for o in outcomes if o.ref not in taken])
 
     async def one_by_one(connection: Connection) -> frozenset[str]:
         taken: set[str] = set()
@@ -281,12 +283,31 @@ async def finish(engine: Engine, fence: int, outcomes: Sequence[Outcome]) -> fro
                     taken |= {r["ref"] for r in await connection.fetch(_FINISH, *_arguments(fence, [outcome]))}
             except _REFUSED as error:
                 # A video that is there already cannot fail to be made.
-                end = "mismatched" if outcome.state in TRANSITIONS["ready"] else "failed"
+                end = "mismatched" if outcome.state in ("verified", "mismatched") else "failed"
                 bare = Outcome(outcome.ref, end, end, "unknown", f"the result could not be stored: {error}")
                 taken |= {r["ref"] for r in await connection.fetch(_FINISH, *_arguments(fence, [bare]))}
         return frozenset(taken)
 
     return await engine.transaction(one_by_one)
+
+
+_OWN_EVENT: Final = """
+update step s set outcome = r.outcome
+from unnest($2::text[], $3::text[], $4::text[]) as r(ref, outcome, remote_id), asset a
+where s.ref = r.ref and s.fence = $1 and s.outcome = 'overtaken'
+  and a.ref = r.ref and a.fence = $1 and a.remote_id = r.remote_id
+returning s.ref
+"""
+
+
+async def _overtaken_by_own_event(engine: Engine, fence: int, outcomes: Sequence[Outcome]) -> frozenset[str]:
+    """The refs whose row an event for the very video that we made has moved on while we waited to write it: our result
+    counts. Only a new statement sees what the one that had to wait could not."""
+    made = [outcome for outcome in outcomes if outcome.remote_id is not None]
+    if not made:
+        return frozenset()
+    columns = [[getattr(outcome, name) for outcome in made] for name in ("ref", "outcome", "remote_id")]
+    return frozenset(record["ref"] for record in await engine.fetch(_OWN_EVENT, fence, *columns))
 
 
 def _arguments(fence: int, outcomes: Sequence[Outcome]) -> list[Any]:

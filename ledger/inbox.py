@@ -45,7 +45,10 @@ _TARGET: Final = """
 
 _MOVED: Final = """
     update asset a set
-        state = t.state, reason = t.reason, detail = t.detail,
+        -- A skipped row stays so, and learns what it will be when a later run takes it up.
+        state = case when a.skipped_from is null or t.state = 'deleted' then t.state else a.state end,
+        skipped_from = case when a.skipped_from is not null and t.state <> 'deleted' then t.state end,
+        reason = t.reason, detail = t.detail,
         remote_id = t.remote_id, remote_duration_ms = coalesce(t.duration_ms, a.remote_duration_ms),
         remote_width = coalesce(t.width, a.remote_width), remote_height = coalesce(t.height, a.remote_height),
         remote_size = coalesce(t.size, a.remote_size), playback = coalesce(t.playback, a.playback),
@@ -56,7 +59,7 @@ _MOVED: Final = """
     where a.ref = t.row_ref
       -- A second video with our reference is a duplicate: it moves nothing, reconciliation names it.
       and (a.remote_id is null or a.remote_id = t.remote_id)
-      and a.state || '>' || t.state = any({legal})
+      and coalesce(a.skipped_from, a.state) || '>' || t.state = any({legal})
     returning a.ref, a.run, a.page
 """
 

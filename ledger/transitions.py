@@ -13,7 +13,7 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         # Back to inventoried only where it is certain that no call landed.
         "creating": frozenset({"inventoried", "processing", "ready", "rejected", "failed", "skipped", "deleted"}),
         "processing": frozenset({"ready", "rejected", "failed", "skipped", "deleted"}),
-        "ready": frozenset({"verified", "mismatched", "deleted"}),
+        "ready": frozenset({"verified", "mismatched", "skipped", "deleted"}),
         "verified": frozenset({"mismatched", "deleted"}),
         "mismatched": frozenset({"verified", "deleted"}),
         "rejected": frozenset({"deleted"}),

@@ -314,7 +314,6 @@ def judged(report: dict[str, Any] | None, size: int) -> Outcome:
         for stream in report.get("streams", [])
         if stream.get("codec_type") == "video"
         and not stream.get("disposition", {}).get("attached_pic")
-        and stream.get("codec_name") not in ("mjpeg", "png")
     ]
     if not pictures:
         return Outcome("no_video_stream", "the file has no moving picture", size=size)
@@ -323,6 +322,9 @@ def judged(report: dict[str, Any] | None, size: int) -> Outcome:
     if any(abs(int(side.get("rotation", 0))) == 90 for side in stream.get("side_data_list", [])):
         width, height = height, width
     duration = _milliseconds(report["format"].get("duration")) or _milliseconds(stream.get("duration"))
+    if duration is not None and "matroska" in names:
+        # Matroska's duration is the end of the last frame, on a clock that need not begin at zero.
+        duration = max(1, duration - (_milliseconds(report["format"].get("start_time")) or 0))
     return Outcome(duration_ms=duration, width=width, height=height, size=size)
 
 

@@ -115,9 +115,12 @@ class MigrationWorkflow:
             self._take_up(asked.carried)
         else:
             opened = await self._open_run(asked)
-            self._approved = opened.approved
-            self._paused = opened.state == "paused"
+            # A message may have come before the answer.
+            self._approved = self._approved or opened.approved
+            self._paused = self._paused or opened.state == "paused"
             self._state = "paused" if self._paused else "running"
+            if self._paused and opened.state != "paused":
+                await self._set_state("paused")
             self._phases = {
                 phase: PhaseProgress(phase=phase, state="closed" if phase in opened.closed else "waiting")
                 for phase in asked.plan

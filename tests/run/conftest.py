@@ -65,9 +65,7 @@ class Rig:
         self.started.append(run)
         source = {"kind": "manifest", "location": str(manifest), "page_size": page_size}
         given = {"account": "sandbox", "tenant": "acme", "source": source, **more}
-        return await self.client.start_workflow(
-            "MigrationWorkflow", given, id=migration_id(run), task_queue="longhaul"
-        )
+        return await self.client.start_workflow("MigrationWorkflow", given, id=migration_id(run), task_queue="longhaul")
 
     async def migrate(self, run: str, manifest: Path, **more: Any) -> dict[str, Any]:
         """Runs a migration to its end."""
@@ -154,6 +152,7 @@ async def rig_factory(
                         "token": TOKEN,
                         "webhook_secrets": SECRET,
                         "timeout_s": 5.0,
+                        "quiet_s": 7.0,
                         **(account or {}),
                     }
                 },
@@ -203,5 +202,3 @@ async def _terminate(rig: Rig) -> None:
     for run in rig.started:
         with contextlib.suppress(RPCError):
             await rig.client.get_workflow_handle(migration_id(run)).terminate("the test is over")
-
-

@@ -17,7 +17,9 @@ async def test_lost_answers_are_looked_up_and_adopted_and_never_made_twice(rig_f
 
 
 async def test_errors_before_the_effect_are_tried_again(rig_factory, unique):
-    rig = await rig_factory(faults={"error_before_rate": 0.2, "operations": ["create"]}, account={"timeout_s": 1.0})
+    rig = await rig_factory(
+        faults={"error_before_rate": 0.2, "operations": ["create"]}, account={"timeout_s": 1.0, "quiet_s": 3.0}
+    )
     result = await rig.migrate(unique, rig.manifest(rig.videos(30)))
     assert result["states"] == {"verified": 30}
     assert rig.sandbox.stats()["duplicates_ever"] == 0
@@ -104,7 +106,7 @@ async def test_a_wrong_duration_at_the_destination_is_a_mismatch_with_both_value
 
 async def test_two_workers_share_the_work_and_make_each_video_once(rig_factory, unique):
     rig = await rig_factory(faults={"latency_ms": 20})
-    async with worker.running(rig.settings, rig.client):
+    async with worker.running(rig.settings, await worker.connect(rig.settings, "second")):
         result = await rig.migrate(unique, rig.manifest(rig.videos(120)), page_size=20)
     assert result["states"] == {"verified": 120}
     assert rig.sandbox.stats()["duplicates_ever"] == 0

@@ -79,7 +79,7 @@ async def test_ids_summaries_and_search_attributes_say_where_an_execution_is(rig
     assert found["LonghaulPhase"] == "create"
     run = await rig.client.get_workflow_handle(migration_id(unique)).describe()
     found = {pair.key.name: pair.value for pair in run.typed_search_attributes}
-    assert found == {
+    assert {name: value for name, value in found.items() if name.startswith("Longhaul")} == {
         "LonghaulRun": unique,
         "LonghaulTenant": "acme",
         "LonghaulPhase": "reconcile",
@@ -140,19 +140,17 @@ async def test_a_run_that_cannot_work_fails_at_once_and_says_why(rig, unique, gi
     manifest = rig.manifest(rig.videos(1))
     rig.started.append(unique)
     whole = {"account": "sandbox", "source": {"kind": "manifest", "location": str(manifest)}, **given}
-    with pytest.raises(Exception) as failure:  # noqa: PT011
-        await rig.client.execute_workflow(
-            "MigrationWorkflow", whole, id=migration_id(unique), task_queue="longhaul"
-        )
+    with pytest.raises(Exception) as failure:
+        await rig.client.execute_workflow("MigrationWorkflow", whole, id=migration_id(unique), task_queue="longhaul")
     assert words in _innermost(failure.value)
     assert json.dumps(await rig.states()) == "{}"
 
 
 async def test_the_run_continues_as_new_and_keeps_its_place(rig, unique):
-    manifest = rig.manifest(rig.videos(60))
+    manifest = rig.manifest(rig.videos(30))
     result = await rig.migrate(unique, manifest, page_size=5, children_per_execution=3, pages_at_once=2)
-    assert result["states"] == {"verified": 60}
-    assert rig.sandbox.stats()["creates"] == 60
+    assert result["states"] == {"verified": 30}
+    assert rig.sandbox.stats()["creates"] == 30
     first = await rig.client.get_workflow_handle(
         migration_id(unique), run_id=(await _first_execution(rig, unique))
     ).fetch_history()
