@@ -115,6 +115,7 @@ async def test_a_statement_that_takes_too_long_is_cancelled_and_sent_again(open_
         await engine.fetchval("select case when nextval('tries') = 1 then pg_sleep(60)::text else 'done' end") == "done"
     )
     assert engine.statements == 3
+    await engine.execute("drop sequence tries")
 
 
 async def test_a_connection_that_is_cut_in_the_middle_is_replaced_and_the_work_done_once(

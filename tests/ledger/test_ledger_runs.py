@@ -21,6 +21,7 @@ from ledger_rig import (
     write,
 )
 
+from destinations.base import RemoteState
 from faults import Fault
 from ledger import inbox, listings, questions, runs
 from ledger.assets import VIDEO, ref_of
@@ -199,7 +200,9 @@ async def test_the_same_id_of_another_tenant_or_source_is_another_asset(library:
 
 @pytest.mark.parametrize("state", UNFINISHED)
 async def test_what_a_cancelled_run_left_is_taken_up_where_it_was(library: Library, state: str) -> None:
-    await library.fill(1, state=state, attempts=3, deaths=2, remote_id="r1" if state == "processing" else None)
+    await library.fill(
+        1, state=state, attempts=3, deaths=2, remote_id="r1" if state in ("processing", "ready") else None
+    )
     await runs.cancel(library.engine, "first", "enough")
     assert await library.states() == {"skipped": 1}
     await begin(library.engine, "second")
@@ -216,7 +219,7 @@ async def test_what_a_cancelled_run_left_is_taken_up_where_it_was(library: Libra
     assert (row["locator"], row["detail"]) == ("https://new.example/", None)
 
 
-@pytest.mark.parametrize("state", ["ready", "verified", "mismatched", "rejected", "failed", "deleted"])
+@pytest.mark.parametrize("state", ["verified", "mismatched", "rejected", "failed", "deleted"])
 async def test_what_a_cancelled_run_has_ended_stays_its_own(library: Library, state: str) -> None:
     await library.fill(1, state=state)
     await runs.cancel(library.engine, "first", "enough")
@@ -280,10 +283,21 @@ async def test_a_finished_run_is_not_cancelled(library: Library) -> None:
 async def test_an_event_for_a_skipped_video_is_found_by_the_run_that_takes_it_up(library: Library) -> None:
     await library.fill(1, state="processing", remote_id="r1")
     await runs.cancel(library.engine, "first", "enough")
-    assert await inbox.apply(library.engine, ACCOUNT, [video("r1")]) == 0
+    assert await inbox.apply(library.engine, ACCOUNT, [video("r1", duration_ms=5)]) == 1
+    assert await library.states() == {"skipped": 1}, "it stays for a run to take up"
     await begin(library.engine)
-    assert await inbox.apply(library.engine, ACCOUNT, [video("r1")]) == 1
-    assert await library.states() == {"ready": 1}
+    row = await library.row()
+    assert (row["state"], row["skipped_from"], row["remote_duration_ms"]) == ("ready", None, 5)
+
+
+async def test_a_video_that_is_deleted_while_its_row_is_skipped_is_not_taken_up(library: Library) -> None:
+    await library.fill(1, state="processing", remote_id="r1")
+    await runs.cancel(library.engine, "first", "enough")
+    await inbox.apply(library.engine, ACCOUNT, [video("r1", RemoteState.DELETED)])
+    await begin(library.engine)
+    assert await library.states() == {"deleted": 1}
+    await begin(library.engine, "second")
+    assert await write(library.engine, await walker(library.engine, "second"), 0, items(range(1))) == Written(0, 1, 0)
 
 
 # ------------------------------------------------------------------------------------------------------ beginning
