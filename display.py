@@ -19,6 +19,8 @@ from workflows.messages import EstimateResult, Phase, Progress
 _BAR: Final = 28
 _RATE_OVER_S: Final = 15.0
 _STYLES: Final = {"verified": "green", "ready": "green", "rejected": "yellow", "failed": "red", "mismatched": "red"}
+_ORDER: Final = ("verified", "ready", "processing", "creating", "inventoried", "pending", "skipped", "deleted")
+"""How a library's counts are told: what arrived first, what needs a person last."""
 _LINE_EVERY_S: Final = 2.0
 
 
@@ -54,7 +56,7 @@ class PhaseLine:
         return "  ".join(parts)
 
 
-def phase_lines(progress: Progress, assets: Mapping[str, int], owned: int = 0) -> Sequence[PhaseLine]:
+def phase_lines(progress: Progress, assets: Mapping[str, int]) -> Sequence[PhaseLine]:
     """The run's phases from its assets by state. An asset that has left a phase counts as done in it."""
 
     def of(*states: str) -> int:
@@ -65,7 +67,7 @@ def phase_lines(progress: Progress, assets: Mapping[str, int], owned: int = 0) -
     settled = ended + of("ready")
     created = settled + of("processing")
     counts: dict[str, tuple[int, int | None]] = {
-        "list": (everything + owned, None),
+        "list": (everything, None),
         "inventory": (everything - of("pending"), everything),
         "create": (created, created + of("inventoried", "creating")),
         "settle": (settled, created),
@@ -76,6 +78,8 @@ def phase_lines(progress: Progress, assets: Mapping[str, int], owned: int = 0) -
         done, total = counts[phase.phase]
         if phase.state == "waiting":
             done, total = 0, None
+        elif phase.phase == "list":
+            done = max(done, phase.done)  # with those that an earlier run has
         lines.append(PhaseLine(phase.phase, phase.state, done, total, phase.passes))
     return lines
 
@@ -177,7 +181,7 @@ class PlainProgress:
 def verdict_table(states: Mapping[str, int], reasons: Mapping[str, Mapping[str, int]]) -> Table:
     """Counts by verdict and reason, with the reason's words."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    for state in sorted(states, key=lambda name: (name not in _STYLES, name)):
+    for state in sorted(states, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)):
         table.add_row(Text(state, style=_STYLES.get(state, "")), Text(str(states[state]), justify="right"), Text(""))
         for reason, count in sorted(reasons.get(state, {}).items(), key=lambda item: -item[1]):
             words = REASONS[reason].words if reason in REASONS else ""

@@ -42,7 +42,8 @@ class Outcome:
 
     run: str
     result: MigrationResult
-    reasons: Mapping[str, int]
+    reasons: Mapping[str, Mapping[str, int]]
+    """Counts by state and reason."""
     creates: int
     duplicates: int
     requests: int
@@ -108,9 +109,7 @@ async def _demo(stack: Stack, console: Console, began: float) -> Outcome:
         return Outcome(
             run=run,
             result=result,
-            reasons={
-                reason: count for by_reason in summary.library_reasons.values() for reason, count in by_reason.items()
-            },
+            reasons=summary.library_reasons,
             creates=summary.creates - made_before,
             duplicates=await _duplicates(settings),
             requests=spent.requests - before.requests,
@@ -182,8 +181,7 @@ def _show(console: Console, outcome: Outcome, *, kept: bool) -> None:
     console.print()
     console.print(f"run {result.run} {result.state} in {display.duration(outcome.seconds)}", style="bold")
     console.print(f"listed {result.listed}: {result.added} new, {result.owned} there already from an earlier run")
-    by_state = {"rejected": dict(outcome.reasons)}
-    console.print(display.verdict_table(result.library, by_state))
+    console.print(display.verdict_table(result.library, outcome.reasons))
     console.print(
         f"videos created {outcome.creates}, duplicates at the destination {outcome.duplicates}, "
         f"requests spent {outcome.requests}"
@@ -206,7 +204,7 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
         "run": outcome.run,
         "assets": outcome.result.listed,
         "verdicts": dict(outcome.result.library),
-        "reasons": dict(outcome.reasons),
+        "reasons": {reason: n for by_reason in outcome.reasons.values() for reason, n in by_reason.items()},
         "creates": outcome.creates,
         "duplicates": outcome.duplicates,
         "requests": outcome.requests,

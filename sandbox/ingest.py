@@ -302,6 +302,9 @@ def _read(process: subprocess.Popen[bytes]) -> bytes | None:
     return out if process.returncode == 0 else None
 
 
+_PLAYED: Final = frozenset({"video", "audio"})
+
+
 def judged(report: dict[str, Any] | None, size: int) -> Outcome:
     """What a host would make of a file with this ffprobe report."""
     if report is None:
@@ -321,7 +324,11 @@ def judged(report: dict[str, Any] | None, size: int) -> Outcome:
     width, height = stream.get("width"), stream.get("height")
     if any(abs(int(side.get("rotation", 0))) == 90 for side in stream.get("side_data_list", [])):
         width, height = height, width
-    duration = _milliseconds(report["format"].get("duration")) or _milliseconds(stream.get("duration"))
+    # Its tracks are what a host transcodes; the container's own claim counts where they make none.
+    tracks = [_milliseconds(track.get("duration")) for track in report["streams"] if track["codec_type"] in _PLAYED]
+    duration = max((ms for ms in tracks if ms is not None), default=None)
+    if duration is None:
+        duration = _milliseconds(report["format"].get("duration"))
     if duration is not None and "matroska" in names:
         # Matroska's duration is the end of the last frame, on a clock that need not begin at zero.
         duration = max(1, duration - (_milliseconds(report["format"].get("start_time")) or 0))
