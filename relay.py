@@ -15,6 +15,7 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from crossings import crossing
 from faults import SIGNAL_RETRY, Fault
 from ledger import inbox
 from ledger.engine import Engine
@@ -53,8 +54,11 @@ class Relay:
 
     async def once(self) -> int:
         """Applies events whose row is known by now, and sends what hints are due; returns how many."""
-        await inbox.apply_waiting(self.engine)
-        due = [hint for hint in await inbox.take_hints(self.engine) if hint.left == 0]
+        with crossing("apply"):
+            await inbox.apply_waiting(self.engine)
+        with crossing("hints"):
+            hints = await inbox.take_hints(self.engine)
+        due = [hint for hint in hints if hint.left == 0]
         await asyncio.gather(*(self._signal(hint) for hint in due))
         return len(due)
 
@@ -62,7 +66,8 @@ class Relay:
         handle = self.client.get_workflow_handle(page_id(hint.run, "settle", hint.page))
         for attempt in range(SIGNAL_RETRY.maximum_attempts):
             try:
-                await handle.signal("events", EventsHint(events=hint.events, left=hint.left))
+                with crossing("signal"):
+                    await handle.signal("events", EventsHint(events=hint.events, left=hint.left))
             except RPCError as error:
                 if error.status == RPCStatusCode.NOT_FOUND:
                     return  # not begun, or ended: it asks the ledger itself

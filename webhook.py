@@ -22,6 +22,7 @@ from temporalio.client import Client
 
 import telemetry
 from connection import connect
+from crossings import crossing
 from destinations import check_webhooks, open_destination
 from destinations.base import Destination, SignatureRefused
 from faults import Fault
@@ -64,7 +65,8 @@ class Endpoint:
                 log.warning("webhook not understood", account=account, detail=fault.detail)
                 return _refusal(400, "the body is not an event of this provider")
             try:
-                effect = await inbox.receive(self.engine, account, event)
+                with crossing("receive"):
+                    effect = await inbox.receive(self.engine, account, event)
             except Fault as fault:
                 # Not 2xx: the provider delivers it again.
                 log.warning("webhook not stored", account=account, reason=fault.code, detail=fault.detail)

@@ -14,6 +14,7 @@ from temporalio import activity
 from activities.accounts import Account, Accounts
 from activities.items import item_of
 from activities.pages import Bench, PageRun
+from crossings import crossing
 from destinations.base import CreateRequest, RemoteVideo
 from faults import Fault, Scope
 from ledger.assets import Row
@@ -78,7 +79,8 @@ async def _create(account: Account, source: Source, row: Row, *, call_by: float)
         # This worker stalled: by now another may be asking whether our call has landed, so it must not be made.
         raise Fault("worker-stalled", "the call's time had passed before it was made")
     try:
-        video = await destination.create(request)
+        with crossing("create"):
+            video = await destination.create(request)
     except Fault as fault:
         if not fault.landed or fault.scope is Scope.ACCOUNT:
             raise  # nothing was made, or the host wants no call at all just now
@@ -95,7 +97,8 @@ async def _resolve(account: Account, row: Row) -> Outcome:
     """An earlier call was never answered and can no longer land: what it made is adopted; where it made nothing, the
     row is as it was before, and the next claim, with a request of its own, creates it."""
     try:
-        found = await account.destination.lookup(row.ref)
+        with crossing("lookup"):
+            found = await account.destination.lookup(row.ref)
     except Fault as fault:
         # Whether the earlier call landed is as open as before.
         raise Fault(fault.code, fault.detail, retry_after=fault.retry_after, landed=True) from fault
@@ -107,7 +110,8 @@ async def _found_at_once(account: Account, ref: str) -> Sequence[RemoteVideo]:
     if (await account.governor.lease(1)).paused_s > 0:
         return ()
     try:
-        return await account.destination.lookup(ref)
+        with crossing("lookup"):
+            return await account.destination.lookup(ref)
     except Fault as fault:
         log.info("look-up failed", reason=fault.code, detail=fault.detail)
         return ()

@@ -9,6 +9,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from activities.heartbeats import beating
 from activities.outcomes import unexpected
 from faults import UNKNOWN_ATTEMPTS, Fault
 
@@ -30,7 +31,8 @@ class _Inbound(ActivityInboundInterceptor):
         place = {name: getattr(asked, name) for name in _PLACE if getattr(asked, name, None) is not None}
         with structlog.contextvars.bound_contextvars(activity=info.activity_type, attempt=info.attempt, **place):
             try:
-                return await super().execute_activity(input)
+                async with beating():
+                    return await super().execute_activity(input)
             except Fault as fault:
                 structlog.get_logger().warning("activity stopped", reason=fault.code, detail=fault.detail)
                 raise fault.as_application_error() from fault

@@ -12,6 +12,7 @@ import media
 from activities.accounts import Accounts
 from activities.items import item_of
 from activities.pages import Bench, PageRun
+from crossings import crossing
 from ledger.assets import Row
 from ledger.claims import Outcome
 from settings import Settings
@@ -40,7 +41,8 @@ class InventoryActivities:
             async def probe(row: Row, start: float) -> Outcome:
                 async with self.probes:
                     location = await source.locate(item_of(row))
-                    found = await media.inspect(location, settings=self.settings.media, limits=limits)
+                    with crossing("probe"):
+                        found = await media.inspect(location, settings=self.settings.media, limits=limits)
                 facts = found.facts
                 if not found.verdict.accepted:
                     return Outcome(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import structlog
 from temporalio import activity
 
-from activities.pages import heartbeats
+from activities.heartbeats import note
+from crossings import crossing
 from faults import Fault
 from ledger import listings
 from ledger.engine import Engine
@@ -33,10 +34,7 @@ class ListingActivities:
             stripe.run, stripe.tenant, stripe.source_label, stripe.account, stripe.walk, stripe.stripe, stripe.fence
         )
         listed = added = 0
-        async with (
-            contextlib.aclosing(open_source(stripe.source, self.settings)) as source,
-            heartbeats(lambda: activity.heartbeat({"listed": listed})),
-        ):
+        async with contextlib.aclosing(open_source(stripe.source, self.settings)) as source:
             stripes = stripe.stripes if source.stripeable else 1
             if stripe.stripe >= stripes:
                 return StripeResult()
@@ -45,8 +43,10 @@ class ListingActivities:
             while not place.ended:
                 if activity.is_worker_shutdown():
                     raise Fault("worker-stopping", f"stripe {stripe.stripe} goes on at page {place.sequence}")
-                page = await source.list_page(place.cursor, stripe=stripe.stripe, stripes=stripes)
-                written = await listings.write_page(self.engine, walker, place.sequence, page)
+                with crossing("list"):
+                    page = await source.list_page(place.cursor, stripe=stripe.stripe, stripes=stripes)
+                with crossing("listing-page"):
+                    written = await listings.write_page(self.engine, walker, place.sequence, page)
                 if written is None:
                     # An earlier attempt of ours that was thought dead may have written it; more than that is a rival.
                     overtaken += 1
@@ -55,6 +55,7 @@ class ListingActivities:
                 else:
                     listed += len(page.items)
                     added += written.added
+                    note(listed=listed)
                     log.debug("page listed", sequence=place.sequence, items=len(page.items), added=written.added)
                 place = await listings.place(self.engine, walker)
         return StripeResult(listed=listed, added=added)

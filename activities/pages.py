@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -18,6 +18,8 @@ from temporalio import activity
 
 from activities import outcomes
 from activities.hand import Hand
+from activities.heartbeats import note
+from crossings import crossing
 from faults import Fault, Scope
 from governor.account import Governor
 from ledger import claims
@@ -82,19 +84,19 @@ class PageRun:
         """Works the page until nothing of it can be claimed now. Raises the run-level fault that stopped it, as an
         ApplicationError, after everything in hand is written."""
         if self._attempt > 1:
-            await claims.expire(self._bench.engine, self._place, self._key)
-        async with heartbeats(self._beat):
-            try:
-                async with asyncio.TaskGroup() as rows:
-                    try:
-                        await self._claim_and_work(rows)
-                    except Fault as fault:
-                        # The ledger is out of reach: what is in hand is still finished, and written when it is back.
-                        self._stop = fault
-            finally:
-                for fence, row in list(self._open.values()):
-                    self._end(fence, outcomes.handed_back(row))  # cancelled before its work began
-                await self._writer.close()
+            with crossing("expire"):
+                await claims.expire(self._bench.engine, self._place, self._key)
+        try:
+            async with asyncio.TaskGroup() as rows:
+                try:
+                    await self._claim_and_work(rows)
+                except Fault as fault:
+                    # The ledger is out of reach: what is in hand is still finished, and written when it is back.
+                    self._stop = fault
+        finally:
+            for fence, row in list(self._open.values()):
+                self._end(fence, outcomes.handed_back(row))  # cancelled before its work began
+            await self._writer.close()
         if self._stop is not None:
             raise self._stop.as_application_error()
         left = await claims.left(self._bench.engine, self._place)
@@ -114,7 +116,8 @@ class PageRun:
             try:
                 starts: Sequence[float] = [0.0] * slots
                 if self._governor is not None:
-                    lease = await self._governor.lease(slots)
+                    with crossing("lease"):
+                        lease = await self._governor.lease(slots)
                     if lease.paused_s > 0:
                         await bench.hand.put_down(slots)
                         slots = 0
@@ -129,15 +132,16 @@ class PageRun:
                         await self._nap(starts[0] / 2)
                         continue
                 base = asyncio.get_running_loop().time()
-                window = await claims.claim(
-                    bench.engine,
-                    self._place,
-                    worker=bench.worker,
-                    key=self._key,
-                    limit=slots,
-                    lease_s=bench.settings.lease_s + starts[-1],
-                    quiet_s=None if self._quiet_s is None else self._quiet_s + starts[-1],
-                )
+                with crossing("claim"):
+                    window = await claims.claim(
+                        bench.engine,
+                        self._place,
+                        worker=bench.worker,
+                        key=self._key,
+                        limit=slots,
+                        lease_s=bench.settings.lease_s + starts[-1],
+                        quiet_s=None if self._quiet_s is None else self._quiet_s + starts[-1],
+                    )
                 used = len(window.rows) if window else 0
                 if self._governor is not None and used < slots:
                     await self._governor.give_back(slots - used)
@@ -188,6 +192,7 @@ class PageRun:
     def _written(self, outcome: Outcome, taken: bool) -> None:
         word = outcome.outcome if taken else "overtaken"
         self._counts[word] += 1
+        note(page=self._page.page, **self._counts)
         rows = activity.metric_meter().create_counter(
             "longhaul_rows", "Rows by what an attempt at them came to.", "rows"
         )
@@ -198,9 +203,6 @@ class PageRun:
     async def _nap(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(activity.wait_for_worker_shutdown(), seconds)
-
-    def _beat(self) -> None:
-        activity.heartbeat({"page": self._page.page, **self._counts})
 
 
 class _Writer:
@@ -245,30 +247,9 @@ class _Writer:
         given_up = asyncio.get_running_loop().time() + self._bench.settings.lease_s
         while True:
             try:
-                return await claims.finish(self._bench.engine, fence, results)
+                with crossing("finish"):
+                    return await claims.finish(self._bench.engine, fence, results)
             except Fault as fault:
                 if asyncio.get_running_loop().time() > given_up:
                     log.error("results lost: the ledger is out of reach", rows=len(results), detail=fault.detail)
                     return frozenset()
-
-
-@contextlib.asynccontextmanager
-async def heartbeats(beat: Callable[[], None]) -> AsyncIterator[None]:
-    """Heartbeats, three in each heartbeat time-out of the activity, for as long as the block runs: a single slow row
-    must not look like a dead worker."""
-    timeout = activity.info().heartbeat_timeout
-    every_s = timeout.total_seconds() / 3 if timeout else 10.0
-
-    async def loop() -> None:
-        while True:
-            # Not at once: heartbeats are billed, and most pages are done before the first is due.
-            await asyncio.sleep(every_s)
-            beat()
-
-    task = asyncio.create_task(loop())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task

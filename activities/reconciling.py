@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from temporalio import activity
 
 from activities.accounts import Accounts
-from activities.pages import Bench, PageRun, heartbeats
+from activities.pages import Bench, PageRun
 from activities.remote import walk_all
 from destinations.base import RemoteState, RemoteVideo
 from ledger import remotes
@@ -30,8 +30,7 @@ class RemoteListingActivities:
     async def list_remote(self, asked: RemoteListingInput) -> RemoteListingResult:
         """Lists everything on the account, once for the whole run."""
         account = self.accounts.account(asked.account)
-        async with heartbeats(activity.heartbeat):
-            videos, requests = await walk_all(self.engine, account, asked.run, activity.heartbeat)
+        videos, requests = await walk_all(self.engine, account, asked.run)
         return RemoteListingResult(videos=videos, requests=requests)
 
 

@@ -11,6 +11,8 @@ import structlog
 from temporalio import activity
 
 from activities.accounts import Account
+from activities.heartbeats import note
+from crossings import crossing
 from destinations.base import RemoteVideo
 from faults import Fault, Scope
 from ledger import remotes
@@ -35,7 +37,7 @@ async def turn(account: Account) -> None:
         await asyncio.sleep(min(lease.paused_s, LONGEST_NAP_S))
 
 
-async def walk_all(engine: Engine, account: Account, run: str, beat: Callable[[object], None]) -> tuple[int, int]:
+async def walk_all(engine: Engine, account: Account, run: str) -> tuple[int, int]:
     """Lists everything on the account into the ledger's remote view; returns videos and requests.
 
     Each page is written with the cursor that leads on, so that a retry goes on there. Raises Fault("fence-lost") where
@@ -48,22 +50,24 @@ async def walk_all(engine: Engine, account: Account, run: str, beat: Callable[[o
         requests += 1
         if page.next_cursor is not None and page.next_cursor == cursor:
             raise Fault("answer-malformed", f"the list of {account.name} gives the same cursor again: {cursor!r}")
-        if not await remotes.write_page(engine, account.name, walk, page):
+        with crossing("remote-page"):
+            kept = await remotes.write_page(engine, account.name, walk, page)
+        if not kept:
             raise Fault("fence-lost", f"a newer walk over {account.name} has begun")
         videos += len(page.videos)
-        beat({"videos": videos, "requests": requests})
+        note(videos=videos, requests=requests)
         log.debug("remote page listed", videos=videos)
         cursor = page.next_cursor
         if cursor is None:
             return videos, requests
 
 
-async def ask_each(account: Account, remote_ids: Sequence[str], beat: Callable[[object], None]) -> list[RemoteVideo]:
+async def ask_each(account: Account, remote_ids: Sequence[str]) -> list[RemoteVideo]:
     """Asks for single videos, one request each."""
     found = []
     for remote_id in remote_ids:
         found.append(await _asked(account, partial(account.destination.get, remote_id)))
-        beat({"asked": len(found), "of": len(remote_ids)})
+        note(asked=len(found), of=len(remote_ids))
     return found
 
 
@@ -74,7 +78,8 @@ async def _asked(account: Account, question: Callable[[], Awaitable[T]]) -> T:
     while True:
         await turn(account)
         try:
-            answer = await question()
+            with crossing("ask"):
+                answer = await question()
         except Fault as fault:
             if activity.is_worker_shutdown():
                 raise

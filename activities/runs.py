@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from temporalio import activity
 
 import destinations
+from crossings import crossing
 from faults import Fault
 from governor.account import Governor
 from governor.pacing import fastest_s
@@ -45,15 +46,16 @@ class RunActivities:
         async with contextlib.aclosing(open_source(asked.source, self.settings)) as source:
             stripeable = source.stripeable
             await source.check()
-        standing = await runs.open_run(
-            self.engine,
-            run=asked.run,
-            tenant=asked.tenant,
-            source=asked.source_label,
-            source_spec=asked.source.model_dump(mode="json"),
-            account=asked.account,
-            plan=asked.plan,
-        )
+        with crossing("open-run"):
+            standing = await runs.open_run(
+                self.engine,
+                run=asked.run,
+                tenant=asked.tenant,
+                source=asked.source_label,
+                source_spec=asked.source.model_dump(mode="json"),
+                account=asked.account,
+                plan=asked.plan,
+            )
         await Governor(self.engine, asked.account, account).declare()
         closed = tuple(phase for phase in asked.plan if phase in standing.closed)
         return OpenRunResult(
@@ -66,7 +68,8 @@ class RunActivities:
     @activity.defn
     async def advance(self, asked: AdvanceInput) -> AdvanceResult:
         """How a phase stands; see `AdvanceInput`. Raises "fence-lost" where someone else has opened it since."""
-        step = await self._advance(asked)
+        with crossing("advance"):
+            step = await self._advance(asked)
         if not step.closed or asked.then is None:
             return step
         # The listing has yet to begin where its phase opens; every other phase may close at once.
@@ -130,20 +133,22 @@ class RunActivities:
     @activity.defn
     async def set_run_state(self, asked: RunStateInput) -> bool:
         """Sets the run's state in the ledger, where claims heed it at once."""
-        return await runs.set_state(
-            self.engine,
-            asked.run,
-            asked.state,
-            reason=asked.reason,
-            detail=asked.detail,
-            wait_s=asked.wait_s,
-            approved=asked.approved,
-        )
+        with crossing("run-state"):
+            return await runs.set_state(
+                self.engine,
+                asked.run,
+                asked.state,
+                reason=asked.reason,
+                detail=asked.detail,
+                wait_s=asked.wait_s,
+                approved=asked.approved,
+            )
 
     @activity.defn
     async def cancel_run(self, asked: RunInput) -> None:
         """Hands back what is unfinished, so that a later run can take it up."""
-        await runs.cancel(self.engine, asked.run, "cancelled")
+        with crossing("cancel-run"):
+            await runs.cancel(self.engine, asked.run, "cancelled")
 
     @activity.defn
     async def estimate(self, asked: RunInput) -> EstimateResult:
@@ -167,7 +172,8 @@ class RunActivities:
     @activity.defn
     async def finish_run(self, asked: RunInput) -> MigrationResult:
         """Writes the run's end, and says what it came to."""
-        await runs.set_state(self.engine, asked.run, "finished")
+        with crossing("finish-run"):
+            await runs.set_state(self.engine, asked.run, "finished")
         found = await questions.summary(self.engine, asked.run)
         return MigrationResult(
             run=asked.run,

@@ -9,8 +9,8 @@ from typing import Final
 from temporalio import activity
 
 from activities.accounts import Account, Accounts
-from activities.pages import heartbeats
 from activities.remote import ask_each, walk_all
+from crossings import crossing
 from destinations.base import RemoteVideo
 from ledger import inbox, remotes
 from ledger.engine import Engine
@@ -51,15 +51,15 @@ class SweepActivities:
         processing for too long. Makes no request where events still arrive."""
         account = self.accounts.account(page.account)
         deadline = account.settings.settle_deadline_s
-        async with heartbeats(activity.heartbeat):
-            found = await remotes.waiting(self.engine, page.run, page.page)
-            if found.remote_ids and found.quiet_s >= deadline:
-                if len(found.remote_ids) <= SINGLE_QUESTIONS:
-                    videos = await ask_each(account, found.remote_ids, lambda _: None)
-                else:
-                    videos = list((await self._view(account, page, deadline)).values())
+        found = await remotes.waiting(self.engine, page.run, page.page)
+        if found.remote_ids and found.quiet_s >= deadline:
+            if len(found.remote_ids) <= SINGLE_QUESTIONS:
+                videos = await ask_each(account, found.remote_ids)
+            else:
+                videos = list((await self._view(account, page, deadline)).values())
+            with crossing("apply"):
                 await inbox.apply(self.engine, account.name, videos)
-                await remotes.give_up(self.engine, page.run, page.page, account.settings.give_up_s)
+            await remotes.give_up(self.engine, page.run, page.page, account.settings.give_up_s)
         after = await result(self.engine, page, deadline)
         # What was asked just now is not asked again at once.
         return after if after.left == 0 else after.model_copy(update={"wait_s": max(after.wait_s, deadline)})
@@ -69,5 +69,5 @@ class SweepActivities:
         async with self._walking.setdefault(account.name, asyncio.Lock()):
             age = await remotes.age_s(self.engine, account.name)
             if age is None or age > deadline_s:
-                await walk_all(self.engine, account, page.run, lambda _: None)
+                await walk_all(self.engine, account, page.run)
         return dict(await remotes.seen(self.engine, account.name, page.run, page.page))

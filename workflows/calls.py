@@ -17,8 +17,6 @@ from workflows.messages import Park
 
 TASK_QUEUE: Final = "longhaul"
 
-HEARTBEAT: Final = timedelta(seconds=30)
-"""How long a dead worker goes unnoticed. Heartbeats are billed: a shorter time-out costs more of them."""
 PAGE_LIMIT: Final = timedelta(hours=24)
 """A page's activity returns long before; it can be this long where an account is paused for hours."""
 
@@ -26,7 +24,6 @@ PAGE_LIMIT: Final = timedelta(hours=24)
 class _Options(TypedDict, total=False):
     task_queue: str
     start_to_close_timeout: timedelta
-    heartbeat_timeout: timedelta
     retry_policy: RetryPolicy
 
 
@@ -46,7 +43,6 @@ _CALLS: Final[dict[str, _Options]] = {
         name: _Options(
             task_queue=f"{TASK_QUEUE}-{kind}",
             start_to_close_timeout=PAGE_LIMIT,
-            heartbeat_timeout=HEARTBEAT,
             retry_policy=PAGE_RETRY,
         )
         for name, kind in {
@@ -61,9 +57,19 @@ _CALLS: Final[dict[str, _Options]] = {
 }
 
 
-async def call(name: str, argument: Any, result: type[Any], *, summary: str | None = None) -> Any:
-    """Runs the activity of this name; `result` is the type of what it returns."""
-    return await workflow.execute_activity(name, argument, result_type=result, summary=summary, **_CALLS[name])
+async def call(
+    name: str, argument: Any, result: type[Any], *, heartbeat_s: float = 30.0, summary: str | None = None
+) -> Any:
+    """Runs the activity of this name; `result` is the type of what it returns. A worker that has not been heard of for
+    `heartbeat_s` seconds is taken for dead, and another takes the work."""
+    return await workflow.execute_activity(
+        name,
+        argument,
+        result_type=result,
+        heartbeat_timeout=timedelta(seconds=heartbeat_s),
+        summary=summary,
+        **_CALLS[name],
+    )
 
 
 def park_of(error: ActivityError) -> Park:

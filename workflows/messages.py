@@ -79,6 +79,8 @@ class MigrationInput(BaseModel):
     """Pages worked side by side in one phase; 0 is paused."""
     children_per_execution: int = Field(default=400, ge=2, le=1000)
     """Child workflows after which the run continues as new, so that its history stays small."""
+    heartbeat_s: float = Field(default=30.0, ge=1, le=600)
+    """Seconds after which a dead worker is noticed. Heartbeats are billed: a shorter time costs more of them."""
     carried: Carried | None = None
 
     @property
@@ -154,6 +156,7 @@ class StripeInput(_Message):
     stripe: int
     stripes: int
     fence: int
+    heartbeat_s: float = 30.0
 
 
 class StripeResult(_Message):
@@ -179,6 +182,7 @@ class PageInput(_Message):
     fence: int
     passes: int = 1
     source: SourceSpec | None = None
+    heartbeat_s: float = 30.0
 
 
 class PageResult(_Message):

@@ -147,7 +147,7 @@ class MigrationWorkflow:
             source_label=asked.source_label,
             plan=asked.plan,
         )
-        opened: OpenRunResult = await call("open_run", request, OpenRunResult, summary=f"open {self._run}")
+        opened: OpenRunResult = await self._call("open_run", request, OpenRunResult, summary=f"open {self._run}")
         return opened
 
     async def _work_phase(
@@ -270,6 +270,7 @@ class MigrationWorkflow:
             fence=fence,
             passes=passes,
             source=asked.source if phase in ("inventory", "create") else None,
+            heartbeat_s=asked.heartbeat_s,
         )
         task = asyncio.create_task(
             workflow.execute_child_workflow(
@@ -308,7 +309,7 @@ class MigrationWorkflow:
                 if result.park is not None:
                     raise _Parked(result.park)
             if not any(result.stale for result in results):
-                check: ListingCheckResult = await call(
+                check: ListingCheckResult = await self._call(
                     "check_listing", ListingCheckInput(run=self._run, walk=walk), ListingCheckResult
                 )
                 self._note("list", pages=walk, done=check.added + check.owned)
@@ -331,6 +332,7 @@ class MigrationWorkflow:
                 stripe=stripe,
                 stripes=stripes,
                 fence=fence,
+                heartbeat_s=asked.heartbeat_s,
             ),
             id=stripe_id(self._run, walk, stripe),
             static_summary=f"{self._run}: lists {asked.source.label}, stripe {stripe + 1} of {stripes}",
@@ -340,7 +342,7 @@ class MigrationWorkflow:
 
     async def _list_remote(self) -> None:
         try:
-            await call(
+            await self._call(
                 "list_remote",
                 RemoteListingInput(run=self._run, account=self._asked.account),
                 RemoteListingResult,
@@ -350,6 +352,9 @@ class MigrationWorkflow:
             if is_cancelled_exception(error):
                 raise
             raise _Parked(park_of(error)) from error
+
+    async def _call(self, name: str, argument: Any, result: type[Any], *, summary: str | None = None) -> Any:
+        return await call(name, argument, result, heartbeat_s=self._asked.heartbeat_s, summary=summary)
 
     async def _advance(
         self, phase: Phase, before: Phase | None, fence: int | None, after: int, *, may_close: bool = True
@@ -366,7 +371,7 @@ class MigrationWorkflow:
             then=None if self._wants_approval(following) else following,
         )
         try:
-            step: AdvanceResult = await call("advance", request, AdvanceResult, summary=f"{phase}: what is next?")
+            step: AdvanceResult = await self._call("advance", request, AdvanceResult, summary=f"{phase}: what is next?")
         except ActivityError as error:
             park = park_of(error)
             # Someone else has opened this phase since: this execution has no say any more.
@@ -383,7 +388,7 @@ class MigrationWorkflow:
         return plan[position] if position < len(plan) else None
 
     async def _finish(self) -> MigrationResult:
-        result: MigrationResult = await call("finish_run", RunInput(run=self._run), MigrationResult)
+        result: MigrationResult = await self._call("finish_run", RunInput(run=self._run), MigrationResult)
         self._state, self._phase = "finished", None
         self._assets = result.states
         self._show()
@@ -393,7 +398,7 @@ class MigrationWorkflow:
 
     async def _cancel(self) -> None:
         """First the ledger, whose claims stop at once; then whoever still runs."""
-        await call("cancel_run", RunInput(run=self._run), type(None), summary="hand back what is unfinished")
+        await self._call("cancel_run", RunInput(run=self._run), type(None), summary="hand back what is unfinished")
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -422,7 +427,7 @@ class MigrationWorkflow:
         await self._set_state("paused" if self._paused else "running")
 
     async def _await_approval(self) -> None:
-        estimate: EstimateResult = await call("estimate", RunInput(run=self._run), EstimateResult)
+        estimate: EstimateResult = await self._call("estimate", RunInput(run=self._run), EstimateResult)
         self._estimate = estimate
         await self._set_state("awaiting-approval", detail=_in_words(estimate))
         await workflow.wait_condition(lambda: self._approved)
@@ -432,7 +437,7 @@ class MigrationWorkflow:
         async with self._control:
             self._state = state
             self._show()
-            await call("set_run_state", RunStateInput(run=self._run, state=state, approved=approved, **why), bool)
+            await self._call("set_run_state", RunStateInput(run=self._run, state=state, approved=approved, **why), bool)
             workflow.upsert_search_attributes([attributes.STATE.value_set(state)])
 
     # -------------------------------------------------------------------------------------------------------- messages

@@ -29,7 +29,11 @@ class PageWorkflow:
             if page.phase == "settle":
                 return await self._settle()
             result: PageResult = await call(
-                f"{page.phase}_page", page, PageResult, summary=f"{page.phase} page {page.page}"
+                f"{page.phase}_page",
+                page,
+                PageResult,
+                heartbeat_s=page.heartbeat_s,
+                summary=f"{page.phase} page {page.page}",
             )
             self._tell(f"{result.done} done, {result.left} left")
             return result
@@ -50,7 +54,9 @@ class PageWorkflow:
         while True:
             self._hinted = False
             name = "sweep_page" if sweep else "settle_page"
-            result: PageResult = await call(name, self._page, PageResult, summary=f"{name} {self._page.page}")
+            result: PageResult = await call(
+                name, self._page, PageResult, heartbeat_s=self._page.heartbeat_s, summary=f"{name} {self._page.page}"
+            )
             if result.left == 0:
                 self._tell("all settled")
                 return result

@@ -18,7 +18,11 @@ class ListStripeWorkflow:
     async def run(self, stripe: StripeInput) -> StripeResult:
         try:
             result: StripeResult = await call(
-                "list_pages", stripe, StripeResult, summary=f"walk {stripe.walk}, stripe {stripe.stripe + 1}"
+                "list_pages",
+                stripe,
+                StripeResult,
+                heartbeat_s=stripe.heartbeat_s,
+                summary=f"walk {stripe.walk}, stripe {stripe.stripe + 1}",
             )
         except ActivityError as error:
             if is_cancelled_exception(error):
