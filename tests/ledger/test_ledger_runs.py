@@ -246,6 +246,7 @@ async def test_writes_of_work_under_way_change_nothing_once_the_run_was_cancelle
     await runs.cancel(library.engine, "first", "enough")
     before = dict(await library.row())
     assert before["skipped_from"] == "creating"
+    assert before["fence"] > window.fence
     assert before["intent_at"] is not None, "whoever takes it up looks the open call up first"
     assert await library.finish(window, state="processing", outcome="created", remote_id="r1") == frozenset()
     assert dict(await library.row()) == before
