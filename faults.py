@@ -118,7 +118,6 @@ _ALL: Final[tuple[Reason, ...]] = (
     _row_transient(
         "destination-timeout", "the destination did not answer in time", "it is looked up, then tried again"
     ),
-    _row_transient("destination-unreachable", "the destination cannot be reached", "it is tried again later by itself"),
     _row_transient(
         "answer-lost",
         "the destination may have made the video, but its answer was lost",
@@ -142,6 +141,13 @@ _ALL: Final[tuple[Reason, ...]] = (
     Reason("temporal-unreachable", Scope.WINDOW, False, "Temporal cannot be reached", "start Temporal; work goes on"),
     # -- the account: every worker pauses
     Reason("rate-limited", Scope.ACCOUNT, False, "the destination asked to slow down", "the pace recovers by itself"),
+    Reason(
+        "destination-unreachable",
+        Scope.ACCOUNT,
+        False,
+        "the destination cannot be reached",
+        "check its address in the settings; it is tried again by itself",
+    ),
     Reason("destination-busy", Scope.ACCOUNT, False, "the destination is overloaded", "the pace recovers by itself"),
     # -- the page
     Reason("fence-lost", Scope.PAGE, True, "another has taken this over since", "nothing: its work counts"),

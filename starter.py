@@ -9,33 +9,45 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import re
-from collections.abc import Callable, Coroutine
+import sys
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, Final, ParamSpec, TextIO, TypeVar
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
-from temporalio.client import (
-    Client,
-)
+from temporalio.client import Client
 
-import display
 import telemetry
-from client import ANSWER_S, Ended, follow, ledger_of, progress_of, start_run, told, web_link, write_map
+from client import (
+    ANSWER_S,
+    Ended,
+    execution_state,
+    follow,
+    ledger_of,
+    polled,
+    progress_of,
+    start_run,
+    told,
+    web_link,
+    write_map,
+)
 from connection import connect
+from display import duration, in_order, phase_lines, say, verdict_table, visible, waiting_for
 from faults import REASONS, Fault
 from ledger import questions, remotes
+from ledger import redrive as letters
 from settings import Settings, load_settings
 from sources.registry import open_source
 from sources.spec import SourceSpec
 from workflows.ids import migration_id
-from workflows.messages import MigrationInput, MigrationResult, Progress, ResumeInput
+from workflows.messages import MigrationInput, MigrationResult, Progress, Redrive, ResumeInput
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,8 +64,29 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object or list instead of words.")]
 Run = Annotated[str, typer.Argument(help="The run's name, as `list` shows it.", show_default=False)]
 
-out = Console()
-err = Console(stderr=True)
+WIDE: Final = 160
+"""Columns of a table that goes to a file or a pipe, where the person's COLUMNS don't say otherwise."""
+SPOKEN: Final = frozenset(
+    {
+        "settings-refused",
+        "manifest-refused",
+        "ledger-unreachable",
+        "temporal-unreachable",
+        "run-unknown",
+        "asset-unknown",
+        "worker-missing",
+    }
+)
+"""Faults whose detail is a whole sentence: the reason's own words before it would say it twice."""
+
+
+def _console(stream: TextIO) -> Console:
+    width = None if stream.isatty() or "COLUMNS" in os.environ else WIDE
+    return Console(stderr=stream is sys.stderr, width=width)
+
+
+out = _console(sys.stdout)
+err = _console(sys.stderr)
 
 
 # ------------------------------------------------------------------------------------------------------------- plumbing
@@ -67,13 +100,17 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
         try:
             asyncio.run(function(*args, **kwargs))
         except Fault as fault:
-            words = f"{fault.reason.words}: {fault.detail}" if fault.detail else fault.reason.words
-            err.print(f"longhaul: {words}", style="red", highlight=False, markup=False)
+            parts = (None if fault.detail and fault.code in SPOKEN else fault.reason.words, fault.detail)
+            say(err, "longhaul: " + ": ".join(part for part in parts if part), style="red")
             raise SystemExit(1) from None
         except Ended as end:
             raise SystemExit(end.code) from None
+        except BrokenPipeError:
+            # Whoever read our output has enough of it; the interpreter would flush into the pipe once more at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0) from None
         except KeyboardInterrupt:
-            err.print("interrupted; a run that was started goes on", style="yellow")
+            say(err, "interrupted; a run that was started goes on", style="yellow")
             raise SystemExit(130) from None
         finally:
             telemetry.flush()
@@ -83,9 +120,10 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
 def _settings() -> Settings:
     settings = load_settings()
-    quiet = settings.telemetry.model_copy(update={"log_level": "warning"})
+    # The port for metrics is the worker's, which may run beside us with the same settings.
+    quiet = settings.telemetry.model_copy(update={"log_level": "warning", "prometheus_bind": None})
     telemetry.configure_logging(quiet, "starter")
-    return settings
+    return settings.model_copy(update={"telemetry": quiet})
 
 
 def _print_json(value: Any) -> None:
@@ -114,9 +152,18 @@ def _source(manifest: Path | None, folder: Path | None, source: str | None, sett
     return SourceSpec(kind=settings.source(source).kind, name=source)
 
 
+NAME_WORDS: Final = "use a-z, 0-9, - and _, a letter or digit first, at most 63 of them"
+
+
 def _run_name(spec: SourceSpec) -> str:
     stem = re.sub(r"[^a-z0-9]+", "-", Path(spec.location or spec.name or spec.kind).stem.lower()).strip("-")[:40]
     return f"{stem or spec.kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _wrong(error: Mapping[str, Any]) -> str:
+    option = {"run": "--name", "account": "--destination"}.get(name := str(error["loc"][0]), f"--{name}")
+    words = NAME_WORDS if error["type"] == "string_pattern_mismatch" else error["msg"]
+    return f"{option.replace('_', '-')} {error['input']!r}: {words}"
 
 
 @app.command()
@@ -147,7 +194,10 @@ async def start(
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Start a run: list, inventory, create, settle, reconcile. One that was begun under this name goes on."""
+    """Start a run: list, inventory, create, settle, reconcile. One that was begun under this name goes on.
+
+    Exit code 0: started; 1: nothing was started. With --wait those of `watch`.
+    """
     settings = _settings()
     settings.account(destination)
     spec = _source(manifest, folder, source, settings).model_copy(update={"page_size": page_size})
@@ -164,8 +214,7 @@ async def start(
             pages_at_once=pages_at_once,
         )
     except ValidationError as error:
-        wrong = "; ".join(f"--{str(e['loc'][0]).replace('_', '-')}: {e['msg']}" for e in error.errors())
-        raise Fault("settings-refused", wrong.replace("--run:", "--name:")) from None
+        raise Fault("settings-refused", "; ".join(_wrong(dict(each)) for each in error.errors())) from None
     if check:
         opened = open_source(spec, settings)
         try:
@@ -178,12 +227,14 @@ async def start(
     if as_json and not wait:
         _print_json({"run": run, "workflow_id": migration_id(run), "started": fresh, "web_ui": link})
     elif not as_json:
-        out.print(f"{'started' if fresh else 'already running'}: run {run}  (workflow {migration_id(run)})")
-        out.print(link, style="dim", soft_wrap=True)
+        say(out, f"{'started' if fresh else 'already running'}: run {run}  (workflow {migration_id(run)})")
+        say(out, link, style="dim")
     if wait:
         await _watch(settings, client, run, as_json=as_json)
     elif not as_json:
-        out.print(f"watch it: starter.py watch {run}")
+        say(out, f"watch it: starter.py watch {run}")
+        if not await polled(client):
+            say(out, "no worker runs; it begins when one does: python worker.py", style="yellow")
 
 
 # ---------------------------------------------------------------------------------------------------------------- watch
@@ -194,31 +245,41 @@ async def start(
 async def watch(run: Run, as_json: Json = False) -> None:
     """Show a run's progress until it ends.
 
-    Exit code 0: finished; 2: failed or cancelled; 3: parked until someone acts.
+    Exit code 0: finished; 1: it cannot be watched; 2: failed or cancelled; 3: parked until someone acts; 130: Ctrl-C,
+    which ends the view and not the run.
     """
     settings = _settings()
     client = await connect(settings, "starter")
+    if not as_json:
+        say(out, web_link(settings, client, run), style="dim")
     await _watch(settings, client, run, as_json=as_json)
 
 
 async def _watch(settings: Settings, client: Client, run: str, *, as_json: bool) -> None:
-    result = await follow(settings, client, run, console=err if as_json else out)
+    link = web_link(settings, client, run)
+    try:
+        result = await follow(settings, client, run, console=err if as_json else out)
+    except Ended as end:
+        if as_json:
+            _print_json({"run": run, "state": end.state, "reason": end.reason, "detail": end.detail, "web_ui": link})
+        raise
     if as_json:
-        _print_json({**result.model_dump(mode="json"), "web_ui": web_link(settings, client, run)})
+        _print_json({**result.model_dump(mode="json"), "web_ui": link})
         return
     out.print()
     _show_result(result)
-    out.print(f"details: starter.py report {run}    id map: starter.py map {run}", style="dim")
+    say(out, f"details: starter.py report {run}    id map: starter.py map {run}", style="dim")
 
 
 def _show_result(result: MigrationResult) -> None:
-    out.print(f"run {result.run} {result.state}", style="bold")
-    out.print(
+    say(out, f"run {result.run} {result.state}", style="bold")
+    say(
+        out,
         f"listed {result.listed}: {result.added} new, {result.owned} owned by earlier runs"
-        + (f", {result.problems} problems (see the report)" if result.problems else "")
+        + (f", {result.problems} problems (see the report)" if result.problems else ""),
     )
-    out.print(display.verdict_table(result.states, result.reasons))
-    out.print(f"videos created {result.creates}, adopted after a lost answer {result.adopted}")
+    out.print(verdict_table(result.states, result.reasons))
+    say(out, f"videos created {result.creates}, adopted after a lost answer {result.adopted}")
 
 
 # ------------------------------------------------------------------------------------------------------------ questions
@@ -229,9 +290,15 @@ def _show_result(result: MigrationResult) -> None:
 async def status(run: Run, as_json: Json = False) -> None:
     """Where a run stands: its state, its phases, its assets by state."""
     settings = _settings()
-    async with ledger_of(settings) as engine:
-        line = await questions.run_line(engine, run)
-        states = dict(await questions.states(engine, run))
+    try:
+        async with ledger_of(settings) as engine:
+            line = await questions.run_line(engine, run)
+            states = dict(await questions.states(engine, run))
+    except Fault as unknown:
+        if unknown.code != "run-unknown":
+            raise
+        await _status_unlisted(settings, run, unknown, as_json=as_json)
+        return
     progress: Progress | None = None
     link = ""
     note = ""
@@ -240,24 +307,41 @@ async def status(run: Run, as_json: Json = False) -> None:
         link = web_link(settings, client, run)
         progress = await progress_of(client, run)
     except Fault as fault:
-        note = fault.detail
+        # A run that is over needs no worker.
+        note = "" if fault.code == "worker-missing" and line.ended_at is not None else fault.detail
     if as_json:
         shown = None if progress is None else progress.model_dump(mode="json")
         _print_json({**dataclasses.asdict(line), "states": states, "progress": shown, "web_ui": link, "note": note})
         return
-    out.print(Text(f"run {run}: {line.state}" + (f" ({line.reason})" if line.reason else ""), style="bold"))
-    out.print(f"{line.assets} assets of tenant {line.tenant}, from {line.source} to account {line.account}")
+    say(out, f"run {run}: {line.state}" + (f" ({line.reason})" if line.reason else ""), style="bold")
+    say(out, f"{line.assets} assets of tenant {line.tenant}, from {line.source} to account {line.account}")
     if progress is not None:
-        for words in display.waiting_for(progress):
-            out.print(words, style="yellow", highlight=False, markup=False)
-        for phase in display.phase_lines(progress, states):
-            out.print(phase.text(), highlight=False)
-    for state, count in sorted(states.items()):
-        out.print(f"  {state:<12} {count}", highlight=False)
+        for words in waiting_for(progress):
+            say(out, words, style="yellow")
+        for phase in phase_lines(progress, states):
+            say(out, phase.text())
+    for state in in_order(states):
+        say(out, f"{state:<12} {states[state]}", indent=2)
     if note:
-        out.print(note, style="yellow", highlight=False, markup=False)
+        say(out, note, style="yellow")
     if link:
-        out.print(link, style="dim", soft_wrap=True)
+        say(out, link, style="dim")
+
+
+async def _status_unlisted(settings: Settings, run: str, unknown: Fault, *, as_json: bool) -> None:
+    """A run that the ledger does not know: started while no worker ran, or failed before it wrote anything."""
+    client = await connect(settings, "starter")
+    found = await execution_state(client, run)
+    if found is None:
+        raise unknown
+    state, detail = found
+    link = web_link(settings, client, run)
+    if as_json:
+        _print_json({"run": run, "state": state, "detail": detail, "states": {}, "progress": None, "web_ui": link})
+        return
+    say(out, f"run {run}: {state}", style="bold")
+    say(out, detail, style="yellow")
+    say(out, link, style="dim")
 
 
 @app.command("list")
@@ -272,7 +356,7 @@ async def list_runs(
         _print_json([dataclasses.asdict(line) for line in found])
         return
     if not found:
-        out.print("no runs yet; begin with: starter.py start MANIFEST")
+        say(out, "no runs yet; begin with: starter.py start MANIFEST")
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("run", "state", "assets", "tenant", "source", "account", "begun (UTC)"):
@@ -304,7 +388,7 @@ async def show(
 
 def _show_history(history: questions.History) -> None:
     asset = history.asset
-    out.print(Text(f"{asset['source_id']}  {asset['state']}", style="bold"))
+    say(out, f"{asset['source_id']}  {asset['state']}", style="bold")
     for label, value in {
         "title": asset["title"],
         "ref": asset["ref"],
@@ -317,22 +401,24 @@ def _show_history(history: questions.History) -> None:
         "media": _media(asset),
     }.items():
         if value:
-            out.print(f"  {label:<15} {value}", highlight=False, markup=False, soft_wrap=True)
-    for step in history.steps:
-        ended = step["ended_at"]
-        took = "" if ended is None else f"{(ended - step['started_at']).total_seconds():.2f} s"
-        why = _why(step["reason"], step["detail"])
-        out.print(
-            f"  {step['started_at']:%Y-%m-%d %H:%M:%S}  {step['phase']:<10} attempt {step['attempt']}  "
-            f"{step['outcome'] or 'under way':<11} {took:>8}  {step['worker']}" + (f"  {why}" if why else ""),
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
-    for event in history.events:
-        words = event["kind"] or event["state"]
-        outcome = event["outcome"] or "waiting"
-        out.print(f"  {event['received_at']:%Y-%m-%d %H:%M:%S}  event      {words}: {outcome}", highlight=False)
+            out.print(f"  {label:<15} {visible(str(value))}", highlight=False, markup=False, soft_wrap=True)
+    told = [(step["started_at"], _step_words(step)) for step in history.steps]
+    told += [
+        (event["received_at"], f"event      {event['kind'] or event['state']}: {event['outcome'] or 'waiting'}")
+        for event in history.events
+    ]
+    for when, words in sorted(told):
+        out.print(f"  {when:%Y-%m-%d %H:%M:%S}  {visible(words)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _step_words(step: Mapping[str, Any]) -> str:
+    ended = step["ended_at"]
+    took = "" if ended is None else f"{(ended - step['started_at']).total_seconds():.2f} s"
+    why = _why(step["reason"], step["detail"])
+    return (
+        f"{step['phase']:<10} attempt {step['attempt']}  {step['outcome'] or 'under way':<11} {took:>8}  "
+        f"{step['worker']}" + (f"  {why}" if why else "")
+    )
 
 
 def _why(reason: str | None, detail: str | None) -> str:
@@ -376,32 +462,38 @@ async def report(run: Run, as_json: Json = False) -> None:
             }
         )
         return
-    out.print(Text(f"run {run}: {line.state}", style="bold"))
-    out.print(
+    say(out, f"run {run}: {line.state}" + (f" ({line.reason})" if line.reason else ""), style="bold")
+    say(
+        out,
         f"listed {summary.listed}: {summary.added} new, {summary.owned} owned by earlier runs, "
-        f"{summary.collapsed} repeated, {summary.blank} blank, {summary.problems} problems"
+        f"{summary.collapsed} repeated, {summary.blank} blank, {summary.problems} problems",
     )
-    out.print(
-        f"{display.duration(summary.duration_ms / 1000)} of video; created {summary.creates}, "
-        f"adopted {summary.adopted}, attempts repeated {summary.retries}"
+    say(
+        out,
+        f"{duration(summary.duration_ms / 1000)} of video; created {summary.creates}, "
+        f"adopted {summary.adopted}, attempts repeated {summary.retries}",
     )
-    out.print(display.verdict_table(summary.states, summary.reasons))
+    out.print(verdict_table(summary.states, summary.reasons))
     for example in examples:
         reason = REASONS.get(example.reason)
-        out.print(f"\n{example.state}: {example.reason} ({example.count})", style="bold", highlight=False)
+        out.print()
+        say(out, f"{example.state}: {example.reason} ({example.count})", style="bold")
         if reason is not None:
-            out.print(f"  {reason.words}; {reason.remedy}", highlight=False)
-        out.print(f"  for example {example.source_id}: {example.detail or ''}", highlight=False, markup=False)
+            say(out, f"{reason.words}; {reason.remedy}", indent=2)
+        detail = f": {example.detail}" if example.detail else ""
+        say(out, f"for example {example.source_id}{detail}", indent=2)
     if problems:
-        out.print("\nproblems of the source", style="bold")
+        out.print()
+        say(out, "problems of the source", style="bold")
         for problem in problems:
             field = f", {problem.field}" if problem.field else ""
-            out.print(f"  at {problem.position}{field}: {problem.words}", highlight=False, markup=False)
+            say(out, f"at {problem.position}{field}: {problem.words}", indent=2)
     if strays:
-        out.print("\nremote videos with a reference of ours that no row owns", style="bold")
+        out.print()
+        say(out, "remote videos with a reference of ours that no row owns", style="bold")
         for stray in strays:
             what = f"a duplicate; kept is {stray.kept}" if stray.kept else "of an asset that this ledger does not know"
-            out.print(f"  {stray.remote_id} ({stray.ref}, {stray.state}): {what}", highlight=False)
+            say(out, f"{stray.remote_id} ({stray.ref}, {stray.state}): {what}", indent=2)
 
 
 @app.command("map")
@@ -414,7 +506,7 @@ async def id_map(
     """The id map: for every asset of the run its id at the source, its remote id, state and playback address."""
     count = await write_map(_settings(), run, output, as_json=as_json)
     if output is not None:
-        err.print(f"{count} rows in {output}")
+        say(err, f"{count} rows in {output}")
 
 
 # ------------------------------------------------------------------------------------------------------------- messages
@@ -436,12 +528,12 @@ async def _tell(run: str, message: str, note: str, as_json: bool) -> None:
         if as_json:
             _print_json({"run": run, "message": message, "answered": False})
         else:
-            out.print(f"{message}: kept for run {run}; it takes effect when a worker runs", style="yellow")
+            say(out, f"no worker answers; {message} is kept for run {run} until one does", style="yellow")
         return
     if as_json:
         _print_json({"run": run, "message": message, "answered": True, "state": progress.state})
     else:
-        out.print(f"run {run} is {progress.state}")
+        say(out, f"run {run} is {progress.state}")
 
 
 Note = Annotated[str, typer.Option("--note", help="Why, for the record.")]
@@ -478,7 +570,70 @@ async def cancel(run: Run, as_json: Json = False) -> None:
     if as_json:
         _print_json({"run": run, "message": "cancel"})
     else:
-        out.print(f"run {run}: cancellation asked for; `starter.py status {run}` shows when it is done")
+        say(out, f"run {run}: cancellation asked for; `starter.py status {run}` shows when it is done")
+
+
+@app.command()
+@command
+async def redrive(
+    run: Annotated[
+        str | None, typer.Argument(help="Take up this run's dead letters; default: every run's.", show_default=False)
+    ] = None,
+    reason: Annotated[list[str] | None, typer.Option(help="Only those with this reason; repeatable.")] = None,
+    asset: Annotated[list[str] | None, typer.Option(help="Only this asset, by ref or source id; repeatable.")] = None,
+    name: Annotated[str | None, typer.Option(help="The new run's name; default: from the old one's.")] = None,
+    of: Annotated[
+        str | None, typer.Option("--of", help="Whose tenant, source and account, where no run is given.", metavar="RUN")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be taken up.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress until the run ends.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Take up dead letters (failed, rejected, mismatched) once what was wrong is mended, in a run of their own."""
+    settings = _settings()
+    reasons, assets = tuple(reason or ()), tuple(asset or ())
+    unknown = [code for code in reasons if code not in REASONS]
+    if unknown:
+        raise Fault("settings-refused", f"no such reason: {', '.join(unknown)}; docs/reasons.md lists them")
+    if not (run or reasons or assets):
+        raise Fault("settings-refused", "say what to take up: a RUN, --reason or --asset")
+    async with ledger_of(settings) as engine:
+        like = await letters.run_like(engine, run or of, assets)
+        counts = dict(await letters.count(engine, of_run=run, reasons=reasons, assets=assets))
+        taken_names = {line.run for line in await questions.runs(engine, 100_000)}
+    if dry_run or not counts:
+        if as_json:
+            _print_json({"dead_letters": counts})
+        elif not counts:
+            out.print("no dead letters of that kind")
+        else:
+            for kind, count in counts.items():
+                out.print(f"{count:>8}  {kind}", highlight=False)
+        return
+    base = f"{like.run}-redrive"[:56]
+    fresh_name = next(f"{base}-{n}" for n in range(1, 100_000) if f"{base}-{n}" not in taken_names)
+    try:
+        asked = MigrationInput(
+            run=name or fresh_name,
+            account=like.account,
+            tenant=like.tenant,
+            source=SourceSpec.model_validate(like.source_spec),
+            source_name=like.source,
+            redrive=Redrive(of_run=run, reasons=reasons, assets=assets),
+        )
+    except ValidationError as error:
+        raise Fault("settings-refused", "; ".join(e["msg"] for e in error.errors())) from None
+    client = await connect(settings, "starter")
+    assert asked.run is not None, "named above"
+    await start_run(client, settings, asked.run, asked)
+    link = web_link(settings, client, asked.run)
+    if as_json and not wait:
+        _print_json({"run": asked.run, "dead_letters": counts, "web_ui": link})
+    elif not as_json:
+        out.print(f"started: run {asked.run} takes up {sum(counts.values())} dead letters")
+        out.print(link, style="dim", soft_wrap=True)
+    if wait:
+        await _watch(settings, client, asked.run, as_json=as_json)
 
 
 # ----------------------------------------------------------------------------------------------------------------- demo
@@ -493,7 +648,7 @@ def demo(as_json: Json = False) -> None:
     try:
         from devstack.demo import main
     except ModuleNotFoundError as missing:
-        err.print(f"longhaul: the demo needs a checkout with `make setup`: {missing}", style="red", markup=False)
+        say(err, f"longhaul: the demo needs a checkout with `make setup`: {missing}", style="red")
         raise SystemExit(1) from None
     raise SystemExit(main(as_json=as_json))
 

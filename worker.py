@@ -60,6 +60,7 @@ def activities_of(kind: str, bench: Bench, settings: Settings, accounts: Account
                 run.open_run,
                 run.advance,
                 run.check_listing,
+                run.take_dead_letters,
                 run.set_run_state,
                 run.cancel_run,
                 run.estimate,

@@ -177,7 +177,8 @@ class PageRun:
         try:
             return await self._work(row, start)
         except Fault as stop:
-            fault, call_open = stop, stop.landed
+            fault = stop if self._governor is None else self._governor.judged(stop)
+            call_open = stop.landed
         except Exception as error:  # noqa: BLE001  # nobody classified it: a few attempts, then a person sees it
             fault, call_open = outcomes.unexpected(error), self._quiet_s is not None
         outcome = outcomes.of_fault(row, fault, call_open=call_open)

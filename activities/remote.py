@@ -80,15 +80,16 @@ async def _asked(account: Account, question: Callable[[], Awaitable[T]]) -> T:
         try:
             with crossing("ask"):
                 answer = await question()
-        except Fault as fault:
+        except Fault as stop:
             if activity.is_worker_shutdown():
                 raise
+            fault = account.governor.judged(stop)
             if fault.scope is Scope.ACCOUNT:
                 await account.governor.push_back(fault)
                 continue
             tries += 1
             if fault.permanent or fault.scope is Scope.RUN or tries >= TRIES:
-                raise
+                raise fault from stop
             await asyncio.sleep(0.5 * 2.0**tries)
         else:
             account.governor.went_well()

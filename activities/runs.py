@@ -12,7 +12,7 @@ from crossings import crossing
 from faults import Fault
 from governor.account import Governor
 from governor.pacing import fastest_s
-from ledger import listings, questions, runs
+from ledger import listings, questions, redrive, runs
 from ledger.engine import Engine
 from ledger.transitions import PHASE_STATES
 from settings import Settings
@@ -26,6 +26,8 @@ from workflows.messages import (
     MigrationResult,
     OpenRunInput,
     OpenRunResult,
+    RedriveInput,
+    RedriveResult,
     RunInput,
     RunStateInput,
 )
@@ -129,6 +131,21 @@ class RunActivities:
         return ListingCheckResult(
             again=again, listed=tally.listed, added=tally.added, owned=tally.owned, total=tally.total
         )
+
+    @activity.defn
+    async def take_dead_letters(self, asked: RedriveInput) -> RedriveResult:
+        """Takes up dead letters as this run's own, each at the state from which it goes on."""
+        wanted = asked.redrive
+        with crossing("redrive"):
+            taken = await redrive.take(
+                self.engine,
+                asked.run,
+                of_run=wanted.of_run,
+                reasons=wanted.reasons,
+                assets=wanted.assets,
+                page_size=asked.page_size,
+            )
+        return RedriveResult(taken=taken)
 
     @activity.defn
     async def set_run_state(self, asked: RunStateInput) -> bool:

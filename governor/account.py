@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from faults import Fault
-from governor.pacing import limits_of, pause_s
+from governor.pacing import DOWN_AFTER, DOWN_SIGNS, DOWN_WAIT_S, limits_of, pause_s
 from ledger import budgets
 from ledger.budgets import Lease
 from ledger.engine import Engine
@@ -22,6 +22,7 @@ class Governor:
     name: str
     account: AccountSettings
     clock: Callable[[], float] = time.monotonic
+    _failures: int = 0
     _streak: int = 0
     _paused_until: float = 0.0
 
@@ -47,7 +48,19 @@ class Governor:
         await budgets.pause(self.engine, self.name, seconds, fault.code)
         return seconds
 
+    def judged(self, fault: Fault) -> Fault:
+        """What a failed call means when many have failed in a row and none went well: no longer this row's failure,
+        but a destination that is down. Other faults come back as they are."""
+        if fault.code not in DOWN_SIGNS:
+            return fault
+        self._failures += 1
+        if self._failures < DOWN_AFTER:
+            return fault
+        words = f"{self._failures} calls failed in a row, the last: {fault.code} {fault.detail}"
+        return Fault("destination-down", words, retry_after=DOWN_WAIT_S, landed=fault.landed)
+
     def went_well(self) -> None:
         """A call was answered: the next pushback begins a new series."""
+        self._failures = 0
         if self.clock() >= self._paused_until:
             self._streak = 0

@@ -10,6 +10,14 @@ from ledger.budgets import Limit
 from settings import AccountSettings
 
 FIRST_PAUSE_S: Final = 1.0
+DOWN_AFTER: Final = 20
+"""Failed calls in a row, over all rows of one process, that mean an outage. Where a call in three fails by chance, so
+many in a row come once in three thousand million."""
+DOWN_SIGNS: Final = frozenset(
+    {"destination-unreachable", "destination-timeout", "destination-error", "destination-busy", "answer-lost"}
+)
+DOWN_WAIT_S: Final = 60.0
+"""Seconds after which a run that was parked for an outage tries again."""
 LONGEST_PAUSE_S: Final = 300.0
 """Five minutes: the longest block that a host is known to impose (Cloudflare's whole-account block)."""
 

@@ -34,6 +34,7 @@ _CALLS: Final[dict[str, _Options]] = {
     "open_run": _LEDGER,
     "advance": _LEDGER,
     "check_listing": _LEDGER,
+    "take_dead_letters": _LEDGER,
     "set_run_state": _LEDGER,
     "cancel_run": _LEDGER,
     "estimate": _LEDGER,

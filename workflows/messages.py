@@ -6,9 +6,9 @@ fields they don't know, except what people write by hand (`MigrationInput`), whe
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from sources.spec import SourceSpec
 
@@ -52,6 +52,21 @@ class Carried(_Message):
     pages_at_once: int | None = None
 
 
+class Redrive(_Message):
+    """Dead letters that a run takes up instead of a listing: those of a run, with these reasons, or single ones by ref
+    or source id. Empty means all; at least one must be given."""
+
+    of_run: Name | None = None
+    reasons: tuple[str, ...] = ()
+    assets: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.of_run or self.reasons or self.assets):
+            raise ValueError("name a run, reasons or assets")
+        return self
+
+
 class MigrationInput(BaseModel):
     """One run: a source, a destination account, a plan of phases.
 
@@ -81,6 +96,8 @@ class MigrationInput(BaseModel):
     """Child workflows after which the run continues as new, so that its history stays small."""
     heartbeat_s: float = Field(default=30.0, ge=1, le=600)
     """Seconds after which a dead worker is noticed. Heartbeats are billed: a shorter time costs more of them."""
+    redrive: Redrive | None = None
+    """Take up dead letters instead of listing the source."""
     carried: Carried | None = None
 
     @property
@@ -277,6 +294,16 @@ class RunStateInput(_Message):
 
 class RunInput(_Message):
     run: str
+
+
+class RedriveInput(_Message):
+    run: str
+    redrive: Redrive
+    page_size: int
+
+
+class RedriveResult(_Message):
+    taken: int
 
 
 class RemoteListingInput(_Message):

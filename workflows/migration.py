@@ -34,6 +34,9 @@ with workflow.unsafe.imports_passed_through():
         Phase,
         PhaseProgress,
         Progress,
+        Redrive,
+        RedriveInput,
+        RedriveResult,
         RemoteListingInput,
         RemoteListingResult,
         ResumeInput,
@@ -185,7 +188,9 @@ class MigrationWorkflow:
 
     async def _prepare(self, phase: Phase, fence: int) -> None:
         """What a phase needs once, before its pages."""
-        if phase == "list":
+        if phase == "list" and self._asked.redrive is not None:
+            await self._take_dead_letters(self._asked.redrive)
+        elif phase == "list":
             await self._list(fence)
         elif phase == "reconcile":
             await self._list_remote()
@@ -247,7 +252,7 @@ class MigrationWorkflow:
             park = self._page_done(phase, self._tasks.pop(task), task) or park
         if park is None:
             return
-        await self._set_state("parked", reason=park.reason, detail=park.detail, wait_s=park.wait_s)
+        await self._begin_park(park)
         if phase == "settle":
             for task in self._tasks:
                 task.cancel()  # these would wait for events; the next pass takes them up again
@@ -316,6 +321,13 @@ class MigrationWorkflow:
                 if not check.again or walk >= WALKS:
                     return
             walk += 1
+
+    async def _take_dead_letters(self, redrive: Redrive) -> None:
+        request = RedriveInput(run=self._run, redrive=redrive, page_size=self._asked.source.page_size)
+        result: RedriveResult = await self._call(
+            "take_dead_letters", request, RedriveResult, summary="take up dead letters"
+        )
+        self._note("list", done=result.taken)
 
     async def _walk_stripe(self, walk: int, stripe: int, stripes: int, fence: int) -> StripeResult:
         asked = self._asked
@@ -414,10 +426,14 @@ class MigrationWorkflow:
         if self._paused or self._parallel_asked() == 0:
             await workflow.wait_condition(lambda: not self._paused and self._parallel_asked() > 0)
 
-    async def _parked(self, park: Park) -> None:
-        """Waits with the reason shown until the time has come or someone says resume."""
+    async def _begin_park(self, park: Park) -> None:
         self._park, self._told_to_resume = park, False
         await self._set_state("parked", reason=park.reason, detail=park.detail, wait_s=park.wait_s)
+
+    async def _parked(self, park: Park) -> None:
+        """Waits with the reason shown until the time has come or someone says resume."""
+        if self._park is not park:
+            await self._begin_park(park)
         wait = None if park.wait_s is None else timedelta(seconds=max(1.0, park.wait_s))
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(

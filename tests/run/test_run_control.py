@@ -142,3 +142,47 @@ async def test_a_worker_that_ends_hands_back_what_it_has_not_begun_and_another_g
     assert rig.sandbox.stats()["creates"] == 40
     lost = await rig.engine.fetchval("select count(*) from step where outcome is null or outcome = 'lost'")
     assert lost == 0
+
+
+async def test_dead_letters_are_taken_up_again_once_what_was_wrong_is_mended(rig_factory, unique):
+    rig = await rig_factory(faults={"ingest_error_rate": 1.0})
+    await rig.migrate(unique, rig.manifest([*rig.videos(6), ("gone", f"{rig.files}/late.mp4")]))
+    assert (await rig.states()).get("verified", 0) == 0
+
+    rig.sandbox.faults(ingest_error_rate=0.0)
+    (rig.media / "late.mp4").write_bytes((rig.media / "good.mp4").read_bytes())
+    try:
+        manifest = rig.folder / "library.csv"
+        result = await rig.migrate(f"{unique}-redrive", manifest, redrive={"of_run": unique})
+    finally:
+        (rig.media / "late.mp4").unlink()
+
+    assert result["states"] == {"verified": 7}
+    assert await rig.states() == {"verified": 7}
+    (history,) = await questions.history(rig.engine, "gone")
+    assert [step["outcome"] for step in history.steps] == ["rejected", "inventoried", "created", "verified"]
+
+
+async def test_a_redrive_by_reason_leaves_the_others_where_they_are(rig, unique):
+    rows = [("empty", f"{rig.files}/empty.mp4"), ("page", f"{rig.files}/page.mp4"), *rig.videos(1)]
+    await rig.migrate(unique, rig.manifest(rows))
+    result = await rig.migrate(
+        f"{unique}-redrive", rig.folder / "library.csv", redrive={"of_run": unique, "reasons": ["file-empty"]}
+    )
+    assert result["states"] == {"rejected": 1}
+    owners = {row["source_id"]: row["run"] for row in await rig.engine.fetch("select source_id, run from asset")}
+    assert owners == {"empty": f"{unique}-redrive", "page": unique, "v0": unique}
+
+
+async def test_a_destination_that_is_down_parks_the_run_and_no_row_pays_for_it(rig_factory, unique):
+    rig = await rig_factory(faults={"refuse_503_rate": 1.0, "retry_after": "absent"})
+    handle = await rig.start(unique, rig.manifest(rig.videos(60)))
+    await rig.until(lambda: _state_is(rig, unique, "parked"), "the run parks")
+    progress = await rig.progress(unique)
+    assert progress["park"]["reason"] == "destination-down"
+    assert progress["park"]["wait_s"] == 60.0, "it tries again by itself"
+    assert await rig.engine.fetchval("select max(attempts) from asset") == 0
+
+    rig.sandbox.faults(refuse_503_rate=0.0)
+    await handle.execute_update("resume", {})
+    assert (await handle.result())["states"] == {"verified": 60}
