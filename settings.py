@@ -97,6 +97,9 @@ class WorkerSettings(_Section):
     """ffprobe processes that one process runs side by side."""
     shutdown_s: float = Field(default=30.0, ge=0)
     """Seconds that SIGTERM leaves to finish the rows in hand."""
+    build_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    """This build's id in the worker deployment "longhaul": workers of several builds can then serve side by side, pages
+    staying with the build that began them. None: no worker versioning."""
     lease_s: float = Field(default=120.0, ge=5)
     """Seconds after which a claim may be taken over; longer than any single call of a row's work."""
 

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import structlog
 import typer
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.common import WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
 import telemetry
 from activities.accounts import Accounts
@@ -33,12 +34,15 @@ from connection import check_namespace, connect
 from faults import Fault
 from ledger.engine import Engine
 from settings import KINDS, TASK_QUEUE, Settings, load_settings, task_queue
+from workflows.interceptor import crossing_interceptors
 from workflows.migration import MigrationWorkflow
 from workflows.page import PageWorkflow
 from workflows.stripe import ListStripeWorkflow
 
 WORKFLOWS = "workflows"
 ROLES = (WORKFLOWS, *KINDS)
+DEPLOYMENT = "longhaul"
+"""The worker deployment that all builds of these workers belong to."""
 SHORT_ACTIVITIES = 20
 """Short ledger questions that one process answers side by side."""
 
@@ -106,8 +110,9 @@ async def running(
                 task_queue=TASK_QUEUE if role == WORKFLOWS else task_queue(role),
                 workflows=[MigrationWorkflow, PageWorkflow, ListStripeWorkflow] if role == WORKFLOWS else [],
                 activities=[] if role == WORKFLOWS else activities_of(role, bench, settings, accounts),
-                interceptors=[FaultInterceptor()],
+                interceptors=[FaultInterceptor(), *crossing_interceptors()],
                 identity=identity,
+                deployment_config=_deployment(settings),
                 max_concurrent_activities=settings.worker.pages_at_once if paged else SHORT_ACTIVITIES,
                 graceful_shutdown_timeout=timedelta(seconds=settings.worker.shutdown_s),
                 # A rate limit on a task queue would be bypassed by eager activities.
@@ -115,6 +120,17 @@ async def running(
             )
             workers.append(await stack.enter_async_context(worker))
         yield Fleet(workers, engine)
+
+
+def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
+    """The worker deployment that this build belongs to, where the settings give it an id. The newest build takes new
+    work once it is made current: `temporal worker deployment set-current-version`."""
+    if settings.worker.build_id is None:
+        return None
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(deployment_name=DEPLOYMENT, build_id=settings.worker.build_id),
+        use_worker_versioning=True,
+    )
 
 
 async def serve(settings: Settings, roles: Sequence[str]) -> None:

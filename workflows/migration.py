@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
@@ -67,7 +68,8 @@ class _Parked(Exception):
         self.park = park
 
 
-@workflow.defn
+# A run lasts for hours or days: it moves to the newest build, and changes to its commands are made under patches.
+@workflow.defn(versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
 class MigrationWorkflow:
     """Moves one library: walks the phases of its plan, and closes each only when no asset is left in it.
 
