@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
@@ -35,7 +36,10 @@ async def connect(settings: Settings, program: str) -> Client:
             )
     except ValueError as error:
         # The metrics' port is taken, or an address cannot be read.
-        raise Fault("settings-refused", f"telemetry or Temporal settings: {_why(error)}") from None
+        raise Fault(
+            "settings-refused",
+            f"Temporal at {profile.address}, or telemetry: {_why(error)}; correct TEMPORAL_ADDRESS or [telemetry]",
+        ) from None
     except (RuntimeError, TimeoutError, RPCError) as error:
         raise Fault(
             "temporal-unreachable",
@@ -53,10 +57,7 @@ async def check_namespace(client: Client, settings: Settings) -> None:
         listed = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=namespace))
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
-            raise Fault(
-                "settings-refused",
-                f"Temporal has no namespace {namespace!r}: run `temporal operator namespace create -n {namespace}`",
-            ) from None
+            raise no_namespace(namespace) from None
         if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED):
             return  # Temporal Cloud keeps this question to its own tools; docs/operations.md says what to register
         raise Fault("temporal-unreachable", f"Temporal at {settings.temporal_profile.address}: {error}") from None
@@ -70,6 +71,19 @@ async def check_namespace(client: Client, settings: Settings) -> None:
         )
 
 
+def no_namespace(namespace: str) -> Fault:
+    return Fault(
+        "settings-refused",
+        f"Temporal has no namespace {namespace!r}: set TEMPORAL_NAMESPACE, or run "
+        f"`temporal operator namespace create -n {namespace}`",
+    )
+
+
+_INNERMOST: Final = re.compile(r'message: "([^"]+)"')
+
+
 def _why(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0][:160] if text else type(error).__name__
+    """One line: the innermost message of what the Temporal core wraps several times over."""
+    text = " ".join(str(error).split())
+    innermost = _INNERMOST.findall(text)
+    return (innermost[-1] if innermost else text or type(error).__name__)[:160]

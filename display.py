@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
+import unicodedata
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -22,6 +24,25 @@ _STYLES: Final = {"verified": "green", "ready": "green", "rejected": "yellow", "
 _ORDER: Final = ("verified", "ready", "processing", "creating", "inventoried", "pending", "skipped", "deleted")
 """How a library's counts are told: what arrived first, what needs a person last."""
 _LINE_EVERY_S: Final = 2.0
+
+
+def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> None:
+    """Prints prose: wrapped between words on a terminal, one line elsewhere, and nothing in it is taken for markup.
+
+    Addresses and commands are never broken: they can be copied.
+    """
+    text = " " * indent + visible(text)
+    if console.is_terminal:
+        hanging = " " * indent
+        text = textwrap.fill(
+            text, console.width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+        )
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def visible(text: str) -> str:
+    """`text` with control characters made visible: a title or a host's message must not steer the terminal."""
+    return "".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +126,7 @@ class Rates:
         return rated
 
 
-def panel(progress: Progress, lines: Sequence[PhaseLine], link: str) -> RenderableType:
+def panel(progress: Progress, lines: Sequence[PhaseLine]) -> RenderableType:
     """The live view for a terminal."""
     table = Table.grid(padding=(0, 2))
     for line in lines:
@@ -121,24 +142,24 @@ def panel(progress: Progress, lines: Sequence[PhaseLine], link: str) -> Renderab
             Text(left, style="dim"),
         )
     parts: list[RenderableType] = [Text(f"{progress.run}  {progress.state}", style="bold"), table]
-    parts += [Text(words, style="yellow") for words in waiting_for(progress)]
-    parts.append(Text(link, style="dim"))
+    parts += [Text(visible(words), style="yellow") for words in waiting_for(progress)]
     return Group(*parts)
 
 
 def waiting_for(progress: Progress) -> Sequence[str]:
-    """What a run that does not go on is waiting for, with what to do."""
+    """What a run that does not go on is waiting for, with what to do: a few lines, none where it goes on."""
     if progress.park is not None and progress.state == "parked":
         reason = REASONS.get(progress.park.reason, REASONS["unknown"])
         again = (
             f"it goes on by itself within {duration(progress.park.wait_s)}"
             if progress.park.wait_s
-            else f"then: starter.py resume {progress.run}"
+            else f"go on with: starter.py resume {progress.run}"
         )
-        return [f"parked ({reason.code}): {reason.words}; {reason.remedy}; {again}", progress.park.detail]
+        lines = (f"parked: {reason.words} ({reason.code})", progress.park.detail, reason.remedy, again)
+        return [line for line in lines if line]
     if progress.state == "awaiting-approval":
-        words = estimate_words(progress.estimate) if progress.estimate else ""
-        return [f"waits for approval: {words}", f"go on with: starter.py approve {progress.run}"]
+        words = f": {estimate_words(progress.estimate)}" if progress.estimate else ""
+        return [f"waits for approval{words}", f"go on with: starter.py approve {progress.run}"]
     if progress.state == "paused":
         return [f"paused; go on with: starter.py resume {progress.run}"]
     return []
@@ -146,10 +167,14 @@ def waiting_for(progress: Progress) -> Sequence[str]:
 
 def estimate_words(estimate: EstimateResult) -> str:
     words = [f"{estimate.to_create} videos", f"{estimate.hours:.2f} h", f"{estimate.gigabytes:.3f} GB"]
+    if estimate.unknown_duration:
+        words.append(f"{estimate.unknown_duration} of unknown duration")
     if estimate.seconds is not None:
         words.append(f"at least {duration(estimate.seconds)} at the declared pace")
     if estimate.cost is not None:
         words.append(f"about {estimate.cost:.2f} at the price in the settings")
+    if estimate.owned:
+        words.append(f"{estimate.owned} owned by earlier runs")
     if estimate.rejected:
         words.append("rejected: " + ", ".join(f"{n} {reason}" for reason, n in sorted(estimate.rejected.items())))
     return ", ".join(words)
@@ -161,6 +186,7 @@ class PlainProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._told: dict[str, str] = {}
+        self._waiting: Sequence[str] = ()
         self._last = 0.0
 
     def show(self, progress: Progress, lines: Sequence[PhaseLine]) -> None:
@@ -171,17 +197,23 @@ class PlainProgress:
             if changed or due:
                 self._told[line.phase] = line.state
                 self._last = now
-                self._console.print(line.text(), highlight=False, markup=False)
-        words = "; ".join(waiting_for(progress))
-        if words and self._told.get("waiting for") != words:
-            self._console.print(words, highlight=False, markup=False)
-        self._told["waiting for"] = words
+                say(self._console, line.text())
+        waiting = waiting_for(progress)
+        if waiting != self._waiting:
+            for words in waiting:
+                say(self._console, words)
+        self._waiting = waiting
+
+
+def in_order(states: Iterable[str]) -> Sequence[str]:
+    """States in the order in which they are told."""
+    return sorted(states, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
 
 
 def verdict_table(states: Mapping[str, int], reasons: Mapping[str, Mapping[str, int]]) -> Table:
     """Counts by verdict and reason, with the reason's words."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    for state in sorted(states, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)):
+    for state in in_order(states):
         table.add_row(Text(state, style=_STYLES.get(state, "")), Text(str(states[state]), justify="right"), Text(""))
         for reason, count in sorted(reasons.get(state, {}).items(), key=lambda item: -item[1]):
             words = REASONS[reason].words if reason in REASONS else ""
