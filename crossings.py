@@ -20,20 +20,26 @@ Only tests set it."""
 CROSSINGS: Final = {
     # ledger, from activities
     "open-run": "the run's row is written",
-    "advance": "a phase is opened, asked or closed",
+    "open-phase": "a phase is opened",
+    "close-phase": "a phase is closed",
     "run-state": "the run's state is written",
     "cancel-run": "a run's unfinished rows are handed back",
     "finish-run": "the run's end is written",
     "listing-page": "a listed page becomes rows",
+    "check-listing": "what a listing lacks is noted",
     "claim": "rows are claimed",
     "expire": "the claims of a dead attempt are ended",
     "finish": "results are written",
     "lease": "requests are leased from the account's budget",
-    "remote-page": "a page of the destination's list is kept",
-    "apply": "what the destination said when asked is applied",
+    "budget": "the account's budget is declared, given back or paused",
+    "remote-page": "a page of the destination's list is kept, or its walk begun",
+    "apply": "what the destination said when asked, or an event before its row was known, is applied",
+    "give-up": "what has been processing for too long fails",
     "redrive": "dead letters are taken up by a new run",
     # sources and destinations, from activities
+    "check-source": "the source is asked whether it can be listed",
     "list": "the source is asked for a page",
+    "locate": "the source is asked where a file is",
     "probe": "a file is read",
     "create": "a video is made",
     "lookup": "a lost create is looked up",
@@ -57,8 +63,10 @@ def crossing(name: str) -> Iterator[None]:
     """A crossing of this name (KeyError for one that is not listed)."""
     CROSSINGS[name]
     reach(f"{name}:before")
-    yield
-    reach(f"{name}:after")
+    try:
+        yield
+    finally:
+        reach(f"{name}:after")  # also where it failed: the other system may have done it all the same
 
 
 def reach(point: str) -> None:

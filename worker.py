@@ -35,6 +35,7 @@ from faults import Fault
 from ledger.engine import Engine
 from settings import KINDS, TASK_QUEUE, Settings, load_settings, task_queue
 from workflows.interceptor import crossing_interceptors
+from workflows.interceptor import crossing_interceptors
 from workflows.migration import MigrationWorkflow
 from workflows.page import PageWorkflow
 from workflows.stripe import ListStripeWorkflow

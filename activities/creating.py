@@ -66,7 +66,8 @@ async def _create(account: Account, source: Source, row: Row, *, call_by: float)
     if row.intent and not offers.idempotent_create:
         return await _resolve(account, row)
     _check(row, account)
-    location = await source.locate(item_of(row))
+    with crossing("locate"):
+        location = await source.locate(item_of(row))
     request = CreateRequest(
         ref=row.ref,
         address=location.address,
@@ -107,7 +108,9 @@ async def _resolve(account: Account, row: Row) -> Outcome:
 
 
 async def _found_at_once(account: Account, ref: str) -> Sequence[RemoteVideo]:
-    if (await account.governor.lease(1)).paused_s > 0:
+    with crossing("lease"):
+        lease = await account.governor.lease(1)
+    if lease.paused_s > 0:
         return ()
     try:
         with crossing("lookup"):
@@ -138,11 +141,6 @@ def _adopted(row: Row, found: Sequence[RemoteVideo]) -> Outcome:
     if len(found) > 1:
         log.warning("several videos carry this reference", remote_ids=[video.remote_id for video in found])
     return _made(row, found[0], "adopted")
-
-
-def _still_open(fault: Fault) -> Fault:
-    """A look-up that failed leaves open whether the earlier call landed."""
-    return Fault(fault.code, fault.detail, retry_after=fault.retry_after, landed=True)
 
 
 def _check(row: Row, account: Account) -> None:

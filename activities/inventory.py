@@ -40,7 +40,8 @@ class InventoryActivities:
 
             async def probe(row: Row, start: float) -> Outcome:
                 async with self.probes:
-                    location = await source.locate(item_of(row))
+                    with crossing("locate"):
+                        location = await source.locate(item_of(row))
                     with crossing("probe"):
                         found = await media.inspect(location, settings=self.settings.media, limits=limits)
                 facts = found.facts

@@ -128,7 +128,8 @@ class PageRun:
                         # A slow pace: wait with empty hands, so that neither slots nor rows are held for nothing.
                         await bench.hand.put_down(slots)
                         slots = 0
-                        await self._governor.give_back(len(starts))
+                        with crossing("budget"):
+                            await self._governor.give_back(len(starts))
                         await self._nap(starts[0] / 2)
                         continue
                 base = asyncio.get_running_loop().time()
@@ -144,7 +145,8 @@ class PageRun:
                     )
                 used = len(window.rows) if window else 0
                 if self._governor is not None and used < slots:
-                    await self._governor.give_back(slots - used)
+                    with crossing("budget"):
+                        await self._governor.give_back(slots - used)
                 if window is None:
                     return
                 for row, start in zip(window.rows, starts, strict=False):
@@ -185,7 +187,8 @@ class PageRun:
         if fault.scope is Scope.RUN:
             self._stop = self._stop or fault
         elif fault.scope is Scope.ACCOUNT and self._governor is not None:
-            seconds = await self._governor.push_back(fault)
+            with crossing("budget"):
+                seconds = await self._governor.push_back(fault)
             log.warning("account paused", reason=fault.code, seconds=seconds, detail=fault.detail)
         log.info("row stopped", reason=fault.code, outcome=outcome.outcome, detail=fault.detail)
         return outcome

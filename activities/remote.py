@@ -30,7 +30,8 @@ LONGEST_NAP_S: Final = 5.0
 async def turn(account: Account) -> None:
     """Waits until the account's budget gives leave for one request."""
     while True:
-        lease = await account.governor.lease(1)
+        with crossing("lease"):
+            lease = await account.governor.lease(1)
         if lease.paused_s <= 0:
             await asyncio.sleep(lease.starts[0])
             return
@@ -43,7 +44,8 @@ async def walk_all(engine: Engine, account: Account, run: str) -> tuple[int, int
     Each page is written with the cursor that leads on, so that a retry goes on there. Raises Fault("fence-lost") where
     a newer walk has begun, and the destination's own faults.
     """
-    walk = await remotes.begin(engine, account.name, run)
+    with crossing("remote-page"):
+        walk = await remotes.begin(engine, account.name, run)
     cursor, videos, requests = walk.cursor, 0, 0
     while True:
         page = await _asked(account, partial(account.destination.list_page, cursor))
@@ -85,7 +87,8 @@ async def _asked(account: Account, question: Callable[[], Awaitable[T]]) -> T:
                 raise
             fault = account.governor.judged(stop)
             if fault.scope is Scope.ACCOUNT:
-                await account.governor.push_back(fault)
+                with crossing("budget"):
+                    await account.governor.push_back(fault)
                 continue
             tries += 1
             if fault.permanent or fault.scope is Scope.RUN or tries >= TRIES:

@@ -47,7 +47,8 @@ class RunActivities:
         destinations.check_options(account)
         async with contextlib.aclosing(open_source(asked.source, self.settings)) as source:
             stripeable = source.stripeable
-            await source.check()
+            with crossing("check-source"):
+                await source.check()
         with crossing("open-run"):
             standing = await runs.open_run(
                 self.engine,
@@ -58,7 +59,8 @@ class RunActivities:
                 account=asked.account,
                 plan=asked.plan,
             )
-        await Governor(self.engine, asked.account, account).declare()
+        with crossing("budget"):
+            await Governor(self.engine, asked.account, account).declare()
         closed = tuple(phase for phase in asked.plan if phase in standing.closed)
         return OpenRunResult(
             state=standing.state,
@@ -70,8 +72,7 @@ class RunActivities:
     @activity.defn
     async def advance(self, asked: AdvanceInput) -> AdvanceResult:
         """How a phase stands; see `AdvanceInput`. Raises "fence-lost" where someone else has opened it since."""
-        with crossing("advance"):
-            step = await self._advance(asked)
+        step = await self._advance(asked)
         if not step.closed or asked.then is None:
             return step
         # The listing has yet to begin where its phase opens; every other phase may close at once.
@@ -88,14 +89,16 @@ class RunActivities:
     async def _advance(self, asked: AdvanceInput) -> AdvanceResult:
         fence = asked.fence
         if fence is None:
-            fence = await runs.open_phase(self.engine, asked.run, asked.phase, asked.before)
+            with crossing("open-phase"):
+                fence = await runs.open_phase(self.engine, asked.run, asked.phase, asked.before)
         assets = dict(await questions.states(self.engine, asked.run))
         if fence is None:
             closed = await runs.is_closed(self.engine, asked.run, asked.phase)
             return AdvanceResult(fence=None, closed=closed, assets=assets)
         pages = await runs.pages_left(self.engine, asked.run, asked.phase, after=asked.after, limit=asked.limit)
         if not pages and asked.after == 0 and asked.may_close:
-            closed = await runs.close_phase(self.engine, asked.run, asked.phase, fence)
+            with crossing("close-phase"):
+                closed = await runs.close_phase(self.engine, asked.run, asked.phase, fence)
             # Closed already by this very fence, in an answer that was lost, is closed too.
             if closed or await runs.is_closed(self.engine, asked.run, asked.phase):
                 return AdvanceResult(fence=fence, closed=True, assets=assets)
@@ -119,15 +122,16 @@ class RunActivities:
         differs = tally.total is not None and found != tally.total
         # Items that shifted while the first walk listed are found by another; one that finds nothing new ends it.
         again = differs and not (earlier is not None and tally.added == 0)
-        if differs:
-            await listings.note_problem(
-                self.engine,
-                asked.run,
-                f"the source says that it has {tally.total} videos; its listing gave {found}: compare with the "
-                "source, and start a new run for what is missing",
-            )
-        else:
-            await listings.clear_problem(self.engine, asked.run)
+        with crossing("check-listing"):
+            if differs:
+                await listings.note_problem(
+                    self.engine,
+                    asked.run,
+                    f"the source says that it has {tally.total} videos; its listing gave {found}: compare with the "
+                    "source, and start a new run for what is missing",
+                )
+            else:
+                await listings.clear_problem(self.engine, asked.run)
         return ListingCheckResult(
             again=again, listed=tally.listed, added=tally.added, owned=tally.owned, total=tally.total
         )

@@ -59,7 +59,8 @@ class SweepActivities:
                 videos = list((await self._view(account, page, deadline)).values())
             with crossing("apply"):
                 await inbox.apply(self.engine, account.name, videos)
-            await remotes.give_up(self.engine, page.run, page.page, account.settings.give_up_s)
+            with crossing("give-up"):
+                await remotes.give_up(self.engine, page.run, page.page, account.settings.give_up_s)
         after = await result(self.engine, page, deadline)
         # What was asked just now is not asked again at once.
         return after if after.left == 0 else after.model_copy(update={"wait_s": max(after.wait_s, deadline)})
