@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import structlog
 import typer
 from temporalio.client import Client
-from temporalio.common import WorkerDeploymentVersion
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 import telemetry
@@ -34,7 +34,7 @@ from connection import check_namespace, connect
 from faults import Fault
 from ledger.engine import Engine
 from settings import KINDS, TASK_QUEUE, Settings, load_settings, task_queue
-from workflows.interceptor import crossing_interceptors
+from workflows.calls import PAGE_QUEUE
 from workflows.interceptor import crossing_interceptors
 from workflows.migration import MigrationWorkflow
 from workflows.page import PageWorkflow
@@ -88,9 +88,7 @@ def activities_of(kind: str, bench: Bench, settings: Settings, accounts: Account
 
 
 @asynccontextmanager
-async def running(
-    settings: Settings, client: Client, *, roles: Sequence[str] = ROLES, queue_suffix: str = ""
-) -> AsyncIterator[Fleet]:
+async def running(settings: Settings, client: Client, *, roles: Sequence[str] = ROLES) -> AsyncIterator[Fleet]:
     """Runs the workers of these roles; on leaving, finishes what is in hand within the settings' time.
 
     Raises Fault where the ledger's schema, the namespace or the search attributes are not right.
@@ -104,33 +102,58 @@ async def running(
         identity = f"{os.getpid()}@{socket.gethostname()}"
         bench = Bench(engine, Hand(settings.worker.rows_in_hand), settings.worker, identity)
         workers = []
-        for role in roles:
-            paged = role in ("probe", "provider")
+        for queue, workflows, activities in _shares(roles, bench, settings, accounts):
+            paged = queue in (task_queue("probe"), task_queue("provider"))
             worker = Worker(
                 client,
-                task_queue=TASK_QUEUE if role == WORKFLOWS else task_queue(role),
-                workflows=[MigrationWorkflow, PageWorkflow, ListStripeWorkflow] if role == WORKFLOWS else [],
-                activities=[] if role == WORKFLOWS else activities_of(role, bench, settings, accounts),
+                task_queue=queue,
+                workflows=workflows,
+                activities=activities,
                 interceptors=[FaultInterceptor(), *crossing_interceptors()],
                 identity=identity,
-                deployment_config=_deployment(settings),
+                deployment_config=_deployment(settings, queue),
                 max_concurrent_activities=settings.worker.pages_at_once if paged else SHORT_ACTIVITIES,
                 graceful_shutdown_timeout=timedelta(seconds=settings.worker.shutdown_s),
                 # A rate limit on a task queue would be bypassed by eager activities.
                 disable_eager_activity_execution=True,
             )
             workers.append(await stack.enter_async_context(worker))
-        yield Fleet(workers, engine)
+        try:
+            yield Fleet(workers, engine)
+        finally:
+            # Together: one after the other, the last would still claim rows while the first finishes its own, and each
+            # would have the whole time for itself.
+            await asyncio.gather(*(worker.shutdown() for worker in workers))
 
 
-def _deployment(settings: Settings) -> WorkerDeploymentConfig | None:
+def _shares(
+    roles: Sequence[str], bench: Bench, settings: Settings, accounts: Accounts
+) -> Sequence[tuple[str, Sequence[type], Sequence[Callable[..., Any]]]]:
+    """Task queue, workflows and activities of each worker that these roles need."""
+    shares: list[tuple[str, Sequence[type], Sequence[Callable[..., Any]]]] = []
+    for role in roles:
+        if role == WORKFLOWS:
+            shares += [(TASK_QUEUE, [MigrationWorkflow], []), (PAGE_QUEUE, [PageWorkflow, ListStripeWorkflow], [])]
+        else:
+            shares.append((task_queue(role), [], activities_of(role, bench, settings, accounts)))
+    return shares
+
+
+def _deployment(settings: Settings, queue: str) -> WorkerDeploymentConfig | None:
     """The worker deployment that this build belongs to, where the settings give it an id. The newest build takes new
-    work once it is made current: `temporal worker deployment set-current-version`."""
+    work once it is made current: `temporal worker deployment set-current-version`.
+
+    A page is short and ends on the build that began it. A run lasts for days and moves to the newest: changes to its
+    commands are made under patches.
+    """
     if settings.worker.build_id is None:
         return None
     return WorkerDeploymentConfig(
         version=WorkerDeploymentVersion(deployment_name=DEPLOYMENT, build_id=settings.worker.build_id),
         use_worker_versioning=True,
+        default_versioning_behavior=(
+            VersioningBehavior.PINNED if queue == PAGE_QUEUE else VersioningBehavior.AUTO_UPGRADE
+        ),
     )
 
 
@@ -169,10 +192,12 @@ def main(
         telemetry.configure_logging(settings.telemetry, "worker")
         asyncio.run(serve(settings, chosen))
     except Fault as fault:
-        sys.exit(f"longhaul worker: {fault.reason.words}: {fault.detail}")
+        sys.exit(f"longhaul worker: {fault.detail or fault.reason.words}")
     finally:
         telemetry.flush()
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(main)
+    app()

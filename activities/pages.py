@@ -218,6 +218,7 @@ class _Writer:
         self._pending: dict[int, list[Outcome]] = {}
         self._wake = asyncio.Event()
         self._closing = False
+        self._error: Exception | None = None
         self._task = asyncio.create_task(self._loop())
 
     def put(self, fence: int, outcome: Outcome) -> None:
@@ -229,6 +230,8 @@ class _Writer:
         self._closing = True
         self._wake.set()
         await asyncio.shield(self._task)
+        if self._error is not None:
+            raise self._error
 
     async def _loop(self) -> None:
         while True:
@@ -236,8 +239,11 @@ class _Writer:
             self._wake.clear()
             while self._pending:
                 fence, results = self._pending.popitem()
+                taken: frozenset[str] = frozenset()
                 try:
                     taken = await self._write(fence, results)
+                except Exception as error:  # noqa: BLE001  # kept for `close`: the other rows are still written
+                    self._error = self._error or error
                 finally:
                     await self._bench.hand.put_down(len(results))
                 for outcome in results:

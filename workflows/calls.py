@@ -16,6 +16,9 @@ from faults import LEDGER_RETRY, PAGE_RETRY, REASONS, Scope
 from workflows.messages import Park
 
 TASK_QUEUE: Final = "longhaul"
+"""Runs; each kind of activity has a queue of its own, with its kind as suffix."""
+PAGE_QUEUE: Final = f"{TASK_QUEUE}-pages"
+"""Pages and stripes: their own queue, so that they can stay with the build of the workers that began them."""
 
 PAGE_LIMIT: Final = timedelta(hours=24)
 """A page's activity returns long before; it can be this long where an account is paused for hours."""

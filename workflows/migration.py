@@ -10,12 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from workflows import attributes
-    from workflows.calls import call, park_of
+    from workflows.calls import PAGE_QUEUE, call, park_of
     from workflows.ids import page_id, run_of, stripe_id
     from workflows.messages import (
         AdvanceInput,
@@ -68,8 +67,7 @@ class _Parked(Exception):
         self.park = park
 
 
-# A run lasts for hours or days: it moves to the newest build, and changes to its commands are made under patches.
-@workflow.defn(versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+@workflow.defn
 class MigrationWorkflow:
     """Moves one library: walks the phases of its plan, and closes each only when no asset is left in it.
 
@@ -284,6 +282,7 @@ class MigrationWorkflow:
                 PageWorkflow.run,
                 request,
                 id=page_id(self._run, phase, page),
+                task_queue=PAGE_QUEUE,
                 static_summary=f"{self._run}: {phase}, page {page}",
                 search_attributes=attributes.attributes(
                     run=self._run, tenant=asked.tenant, phase=phase, state="running"
@@ -349,6 +348,7 @@ class MigrationWorkflow:
                 heartbeat_s=asked.heartbeat_s,
             ),
             id=stripe_id(self._run, walk, stripe),
+            task_queue=PAGE_QUEUE,
             static_summary=f"{self._run}: lists {asked.source.label}, stripe {stripe + 1} of {stripes}",
             search_attributes=attributes.attributes(run=self._run, tenant=asked.tenant, phase="list", state="running"),
         )

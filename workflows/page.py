@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
@@ -13,8 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import EventsHint, PageInput, PageResult
 
 
-# A page is short: it ends on the build that began it.
-@workflow.defn(versioning_behavior=VersioningBehavior.PINNED)
+@workflow.defn
 class PageWorkflow:
     """Works one page in one phase: one activity that goes through it window by window, or, in the settle phase, a wait
     for the destination's events with a sweep where they don't come."""

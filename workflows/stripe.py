@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from temporalio import workflow
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
@@ -11,8 +10,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import StripeInput, StripeResult
 
 
-# A walk goes on at its cursor on whichever build takes it; it ends on the one that began it.
-@workflow.defn(versioning_behavior=VersioningBehavior.PINNED)
+@workflow.defn
 class ListStripeWorkflow:
     """Walks every n-th page of the listing in one activity, whose retry goes on at the cursor in the ledger."""
 
