@@ -47,6 +47,9 @@ class Relay:
                 await self.once()
             except Fault as fault:
                 log.warning("relay waits", reason=fault.code, detail=fault.detail)
+            except Exception:
+                # Without its relay the endpoint would go on taking events, and every page wait for its own sweep.
+                log.exception("relay failed, and goes on")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), IDLE_S)
             self._woken.clear()

@@ -605,10 +605,10 @@ async def redrive(
         if as_json:
             _print_json({"dead_letters": counts})
         elif not counts:
-            out.print("no dead letters of that kind")
+            say(out, "no dead letters of that kind")
         else:
             for kind, count in counts.items():
-                out.print(f"{count:>8}  {kind}", highlight=False)
+                say(out, f"{count:>8}  {kind}")
         return
     base = f"{like.run}-redrive"[:56]
     fresh_name = next(f"{base}-{n}" for n in range(1, 100_000) if f"{base}-{n}" not in taken_names)
@@ -622,16 +622,17 @@ async def redrive(
             redrive=Redrive(of_run=run, reasons=reasons, assets=assets),
         )
     except ValidationError as error:
-        raise Fault("settings-refused", "; ".join(e["msg"] for e in error.errors())) from None
+        raise Fault("settings-refused", "; ".join(_wrong(dict(each)) for each in error.errors())) from None
     client = await connect(settings, "starter")
     assert asked.run is not None, "named above"
-    await start_run(client, settings, asked.run, asked)
+    if not await start_run(client, settings, asked.run, asked):
+        raise Fault("settings-refused", f"a run named {asked.run!r} is running already; give this one another --name")
     link = web_link(settings, client, asked.run)
     if as_json and not wait:
         _print_json({"run": asked.run, "dead_letters": counts, "web_ui": link})
     elif not as_json:
-        out.print(f"started: run {asked.run} takes up {sum(counts.values())} dead letters")
-        out.print(link, style="dim", soft_wrap=True)
+        say(out, f"started: run {asked.run} takes up {sum(counts.values())} dead letters")
+        say(out, link, style="dim")
     if wait:
         await _watch(settings, client, asked.run, as_json=as_json)
 

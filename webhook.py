@@ -15,7 +15,7 @@ import typer
 import uvicorn
 from opentelemetry import trace
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.client import Client
@@ -50,7 +50,10 @@ class Endpoint:
         destination = self.destinations.get(account)
         if destination is None:
             return _refusal(404, f"no account named {account!r}; the address ends in an account's name of the settings")
-        body = await _body(request, self.settings.endpoint.max_body_bytes)
+        try:
+            body = await _body(request, self.settings.endpoint.max_body_bytes)
+        except ClientDisconnect:
+            return _refusal(400, "the body ended early")  # nobody reads it
         if body is None:
             return _refusal(413, f"more than {self.settings.endpoint.max_body_bytes} bytes")
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -81,7 +84,7 @@ class Endpoint:
             await asyncio.wait_for(self.engine.fetchval("select 1"), 5)
             healthy = await asyncio.wait_for(self.client.service_client.check_health(), 5)
         except (Fault, TimeoutError, RuntimeError) as error:
-            return _refusal(503, str(error))
+            return _refusal(503, str(error) or "no answer in time")
         return Response(status_code=200) if healthy else _refusal(503, "Temporal is not healthy")
 
 
@@ -182,7 +185,7 @@ def main(
         server = uvicorn.Server(config)
         asyncio.run(_serve(settings, server))
     except Fault as fault:
-        sys.exit(f"longhaul endpoint: {fault.reason.words}: {fault.detail}")
+        sys.exit(f"longhaul endpoint: {fault.detail or fault.reason.words}")
     finally:
         telemetry.flush()
 
@@ -197,4 +200,6 @@ async def _serve(settings: Settings, server: uvicorn.Server) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(main)
+    app()
