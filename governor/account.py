@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from faults import Fault
-from governor.pacing import DOWN_AFTER, DOWN_SIGNS, DOWN_WAIT_S, limits_of, pause_s
+from governor.pacing import DOWN_AFTER, DOWN_PAUSES, DOWN_SIGNS, DOWN_WAIT_S, limits_of, pause_s
 from ledger import budgets
 from ledger.budgets import Lease
 from ledger.engine import Engine
@@ -54,7 +54,7 @@ class Governor:
         if fault.code not in DOWN_SIGNS:
             return fault
         self._failures += 1
-        if self._failures < DOWN_AFTER:
+        if self._failures < DOWN_AFTER and self._streak < DOWN_PAUSES:
             return fault
         words = f"{self._failures} calls failed in a row, the last: {fault.code} {fault.detail}"
         return Fault("destination-down", words, retry_after=DOWN_WAIT_S, landed=fault.landed)

@@ -13,6 +13,8 @@ FIRST_PAUSE_S: Final = 1.0
 DOWN_AFTER: Final = 20
 """Failed calls in a row, over all rows of one process, that mean an outage. Where a call in three fails by chance, so
 many in a row come once in three thousand million."""
+DOWN_PAUSES: Final = 5
+"""Pauses in a row, each twice as long, that mean an outage: after half a minute without an answer."""
 DOWN_SIGNS: Final = frozenset(
     {"destination-unreachable", "destination-timeout", "destination-error", "destination-busy", "answer-lost"}
 )
