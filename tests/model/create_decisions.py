@@ -1,8 +1,8 @@
 """What a worker does next with a claimed row, learned by running the code that decides it.
 
 `PageRun._one`, and with it `PageRun._attempted`, `creating._create` and `activities.outcomes`, is run against a source
-and a destination that answer from a script. Where the script is at its end, the code's next question is the result; where
-the code is at its own end, the outcome that it hands to the writer is. So the model of a worker is the worker.
+and a destination that answer from a script. Where the script is at its end, the code's next question is the result;
+where the code is at its own end, the outcome that it hands to the writer is. So the model of a worker is the worker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ANSWERS = {
     "create": ("made processing", "made ready", "made errored", "lost", "busy", "refused"),
     "lookup": ("none", "found processing", "found ready", "found errored", "failed"),
 }
-"""The questions that a worker can ask, with the answers that the world can give. To each it can also be stopped hard."""
+"""The questions that a worker can ask, with the answers that the world can give. To each it can also be stopped
+hard."""
 
 
 @dataclass(frozen=True, slots=True)

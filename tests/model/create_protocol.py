@@ -7,7 +7,9 @@ it, is asked of the code too. What is modelled is what PostgreSQL and the host d
 | action here | in the code |
 |---|---|
 | `claim`, `quarantine` | `ledger.claims.claim` (`_CLAIM`: free, ours, quarantined) |
-| `ask source`, `send`, `look up`, `hand back` and all between | `activities.creating._create`, `_resolve`, `_found_at_once`; `activities.pages.PageRun._one`, `_attempted`; `activities.outcomes` |
+| `claim and stop`, `hand back` | `activities.pages.PageRun._one`, `activities.outcomes.handed_back` |
+| from `source busy` to `look-up failed` | `activities.creating._create`, `_resolve`, `_found_at_once` |
+| what a fault leads to | `activities.pages.PageRun._attempted`, `activities.outcomes.of_fault` |
 | `write` | `ledger.claims.finish` (`_FINISH`) |
 | `lapse` | the claim's lease passes, or `ledger.claims.expire` |
 | `crash` | the process ends; another takes its place |
@@ -134,8 +136,8 @@ class Row(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """`node` in the tree of decisions, -1 for idle. `age` of its claim in ticks, while that still matters. `video` is the
-    one that it was told of last. `call`: see the constants below."""
+    """`node` in the tree of decisions, -1 for idle. `age` of its claim in ticks, while that still matters. `video` is
+    the one that it was told of last. `call`: see the constants below."""
 
     node: int = -1
     holds: bool = False
@@ -214,21 +216,23 @@ class CreateProtocol:
     def canonical(self, state: State) -> Hashable:
         """Which worker is which makes no difference; nor, while fences count, does what a worker still asks or writes
         that has lost the row and has its call behind it."""
-        workers, strays = [], list(state.strays)
-        for worker in state.workers:
-            if worker.node >= 0 and not worker.holds and self.rules.fence and not self._may_call(worker):
+        workers, strays = list(state.workers), state.strays
+        if self.rules.fence:
+            for n, worker in enumerate(workers):
+                if worker.node < 0 or worker.holds or self._may_call(worker):
+                    continue
                 if 0 <= worker.call <= CALL and not (self.host.key and worker.call in strays):
-                    strays.append(worker.call)
-                worker = _STALE
-            workers.append(worker)
-        return (state.row, state.cancelled, tuple(sorted(workers)), tuple(sorted(strays)), state.videos)
+                    strays = (*strays, worker.call)
+                workers[n] = _STALE
+        workers.sort()
+        return (state.row, state.cancelled, *workers, tuple(sorted(strays)), state.videos)
 
     def _may_call(self, worker: Worker) -> bool:
         ask = self._node(worker).ask
         return ask == "locate" or (ask == "create" and worker.call == NO_CALL)
 
     def broken(self, before: State, action: Action, after: State) -> str | None:
-        if sum(is_live(video) for video in after.videos) > 1:
+        if len(after.videos) > 1 and sum(is_live(video) for video in after.videos) > 1:
             return "duplicate"
         was, now = before.row, after.row
         if was is now or was == now:
@@ -246,7 +250,7 @@ class CreateProtocol:
 
     def settled(self, state: State) -> bool:
         """Whether the row owns what there is, and nothing more can be made by a call under way."""
-        if state.strays or any(0 <= worker.call for worker in state.workers):
+        if state.strays or any(worker.call >= 0 for worker in state.workers):
             return False
         row = state.row
         if row.state == "deleted":
@@ -428,9 +432,7 @@ class CreateProtocol:
             yield ("refused", n), self._answered(state, n, worker, "refused")
         else:
             made = worker.call - LANDED
-            yield ("answer", n, made), self._answered(
-                state, n, worker, f"made {state.videos[made].state}", video=made
-            )
+            yield ("answer", n, made), self._answered(state, n, worker, f"made {state.videos[made].state}", video=made)
 
     def _look_up(self, state: State, n: int, worker: Worker) -> Iterator[tuple[Action, State]]:
         seen = self._seen(state)
@@ -444,8 +446,9 @@ class CreateProtocol:
             first = [video for video in seen if worker.call - READING >> video & 1]
             missed = not first
         for video in found:
-            yield ("found", n, video), self._answered(
-                state, n, worker, f"found {state.videos[video].state}", video=video
+            yield (
+                ("found", n, video),
+                self._answered(state, n, worker, f"found {state.videos[video].state}", video=video),
             )
         if not found or missed:
             yield ("none", n), self._answered(state, n, worker, "none")
@@ -557,8 +560,6 @@ def _with(state: State, n: int, worker: Worker) -> State:
 
 def _video(state: State, n: int, video: Video) -> State:
     return state._replace(videos=state.videos[:n] + (video,) + state.videos[n + 1 :])
-
-
 
 
 def removed(*names: str) -> Rules:

@@ -79,6 +79,8 @@ def explore(model: Model[S], *, most: int = 1_000_000) -> Graph[S]:
     first = model.first()
     graph = Graph([first], [None], [], None)
     numbers = {model.canonical(first): 0}
+    known: dict[S, int] = {}
+    """States that were met as they are: they need not be brought into their canonical form again."""
     number = 0
     while number < len(graph.states):
         state = graph.states[number]
@@ -88,14 +90,17 @@ def explore(model: Model[S], *, most: int = 1_000_000) -> Graph[S]:
             if broken is not None:
                 graph.violation = Violation(broken, (*graph.trace(number), (state, action, after)))
                 return graph
-            key = model.canonical(after)
-            found = numbers.get(key)
+            found = known.get(after)
             if found is None:
-                found = numbers[key] = len(graph.states)
-                if found >= most:
-                    raise RuntimeError(f"more than {most} states")
-                graph.states.append(after)
-                graph.parents.append((number, action))
+                key = model.canonical(after)
+                found = numbers.get(key)
+                if found is None:
+                    found = numbers[key] = len(graph.states)
+                    if found >= most:
+                        raise RuntimeError(f"more than {most} states")
+                    graph.states.append(after)
+                    graph.parents.append((number, action))
+                known[after] = found
             targets.append(found)
         graph.edges.append(targets)
         number += 1
