@@ -55,7 +55,7 @@ async def test_the_commands_of_each_workflow_are_those_committed(rig_factory, un
             for phase in ("inventory", "create", "settle", "reconcile")
         },
     }
-    committed = json.loads(FINGERPRINTS.read_text()) if FINGERPRINTS.exists() else None
+    committed = json.loads(FINGERPRINTS.read_text())
     assert found == committed, f"write this to {FINGERPRINTS.name} if it is meant:\n{json.dumps(found, indent=2)}"
 
 
