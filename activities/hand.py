@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Final
 
 LOW_WATER: Final = 8
@@ -19,6 +21,8 @@ class Hand:
     def __init__(self, size: int = 25) -> None:
         self.size = size
         self._free = size
+        self._waiting = 0
+        self._alone = asyncio.Lock()
         self._changed = asyncio.Condition()
 
     @property
@@ -42,3 +46,25 @@ class Hand:
                 self._free += slots
                 assert self._free <= self.size, "more rows put down than taken"
                 self._changed.notify_all()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """For a row in hand that has killed its workers before: the block runs when no other row of this process is
+        being worked, and none is begun before it ends. What the row does to its worker is then nobody else's death.
+
+        Several such rows take turns; those that wait hold their slots without working.
+        """
+        async with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+        try:
+            async with self._alone:
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self._free + self._waiting == self.size)
+                    reserved, self._free = self._free, 0
+                try:
+                    yield
+                finally:
+                    await self.put_down(reserved)
+        finally:
+            self._waiting -= 1

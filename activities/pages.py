@@ -162,7 +162,10 @@ class PageRun:
         """Works one row; whatever happens, exactly one outcome reaches the writer."""
         with structlog.contextvars.bound_contextvars(ref=row.ref):
             try:
-                outcome = await self._attempted(row, start)
+                # A row that has killed its workers before is worked alone in this process.
+                alone = self._bench.hand.alone() if row.deaths >= claims.ALONE_AFTER else contextlib.nullcontext()
+                async with alone:
+                    outcome = await self._attempted(row, start)
             except asyncio.CancelledError:
                 # The process is being stopped hard: what can still be written is handed back, unharmed.
                 self._end(window.fence, outcomes.handed_back(row, call_open=self._quiet_s is not None))
@@ -187,7 +190,7 @@ class PageRun:
         if fault.scope is Scope.RUN:
             self._stop = self._stop or fault
         elif fault.scope is Scope.ACCOUNT and self._governor is not None:
-            with crossing("budget"):
+            with crossing("pause"):
                 seconds = await self._governor.push_back(fault)
             log.warning("account paused", reason=fault.code, seconds=seconds, detail=fault.detail)
         log.info("row stopped", reason=fault.code, outcome=outcome.outcome, detail=fault.detail)

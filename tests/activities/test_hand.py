@@ -110,3 +110,50 @@ async def test_many_activities_never_hold_more_together_and_all_come_to_an_end(s
         await asyncio.gather(*(activity() for _ in range(8)))
     assert hand.taken == 0
     assert 20 <= most <= 25
+
+
+async def test_a_row_that_is_worked_alone_waits_for_the_others_and_lets_none_begin() -> None:
+    hand = Hand(5)
+    assert await hand.take(2) == 2
+    assert await hand.take(1) == 1
+    begun = asyncio.Event()
+    end = asyncio.Event()
+
+    async def dangerous() -> None:
+        async with hand.alone():
+            begun.set()
+            await end.wait()
+
+    task = asyncio.create_task(dangerous())
+    await asyncio.sleep(0)
+    assert not begun.is_set(), "two other rows are in hand"
+    await hand.put_down(2)
+    await begun.wait()
+    taking = asyncio.create_task(hand.take(1))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not taking.done(), "nothing begins meanwhile"
+    end.set()
+    await task
+    assert await taking == 1
+    assert hand.taken == 2
+
+
+async def test_two_rows_that_are_worked_alone_take_turns() -> None:
+    hand = Hand(5)
+    assert await hand.take(2) == 2
+    inside: list[int] = []
+    most = 0
+
+    async def dangerous(n: int) -> None:
+        nonlocal most
+        async with hand.alone():
+            inside.append(n)
+            most = max(most, len(inside))
+            await asyncio.sleep(0)
+            inside.remove(n)
+        await hand.put_down(1)
+
+    await asyncio.wait_for(asyncio.gather(dangerous(1), dangerous(2)), 5)
+    assert most == 1
+    assert hand.taken == 0
