@@ -87,7 +87,7 @@ async def _asked(account: Account, question: Callable[[], Awaitable[T]]) -> T:
                 raise
             fault = account.governor.judged(stop)
             if fault.scope is Scope.ACCOUNT:
-                with crossing("budget"):
+                with crossing("pause"):
                     await account.governor.push_back(fault)
                 continue
             tries += 1
