@@ -24,6 +24,7 @@ from faults import Fault, Scope
 from governor.account import Governor
 from ledger import claims
 from ledger.assets import Row
+from ledger.budgets import Lease
 from ledger.claims import Outcome, Place, Window
 from ledger.engine import Engine
 from settings import WorkerSettings
@@ -115,6 +116,7 @@ class PageRun:
             used = 0
             try:
                 starts: Sequence[float] = [0.0] * slots
+                lease: Lease | None = None
                 if self._governor is not None:
                     with crossing("lease"):
                         lease = await self._governor.lease(slots)
@@ -128,8 +130,7 @@ class PageRun:
                         # A slow pace: wait with empty hands, so that neither slots nor rows are held for nothing.
                         await bench.hand.put_down(slots)
                         slots = 0
-                        with crossing("budget"):
-                            await self._governor.give_back(len(starts))
+                        await self._give_back(lease, len(starts))
                         await self._nap(starts[0] / 2)
                         continue
                 base = asyncio.get_running_loop().time()
@@ -144,9 +145,8 @@ class PageRun:
                         quiet_s=None if self._quiet_s is None else self._quiet_s + starts[-1],
                     )
                 used = len(window.rows) if window else 0
-                if self._governor is not None and used < slots:
-                    with crossing("budget"):
-                        await self._governor.give_back(slots - used)
+                if lease is not None and used < slots:
+                    await self._give_back(lease, slots - used)
                 if window is None:
                     return
                 for row, start in zip(window.rows, starts, strict=False):
@@ -154,6 +154,11 @@ class PageRun:
                     rows.create_task(self._one(window, row, base + start))
             finally:
                 await bench.hand.put_down(slots - used)
+
+    async def _give_back(self, lease: Lease, requests: int) -> None:
+        if self._governor is not None:
+            with crossing("budget"):
+                await self._governor.give_back(lease, requests)
 
     def _may_claim(self) -> bool:
         return self._stop is None and not activity.is_worker_shutdown()

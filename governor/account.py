@@ -34,8 +34,9 @@ class Governor:
         """Leave for so many requests, with their start times in seconds from now; or the pause to wait out."""
         return await budgets.lease(self.engine, self.name, requests)
 
-    async def give_back(self, requests: int) -> None:
-        await budgets.give_back(self.engine, self.name, requests)
+    async def give_back(self, lease: Lease, requests: int) -> None:
+        """Returns the last `requests` of a lease, which were not made."""
+        await budgets.give_back(self.engine, self.name, lease, requests)
 
     async def push_back(self, fault: Fault) -> float:
         """The destination refused for load: pauses the account and returns for how many seconds."""

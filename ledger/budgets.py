@@ -7,8 +7,9 @@ times, in one short statement and on the database's clock; nothing locks a row w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from ledger.engine import Engine
@@ -26,11 +27,13 @@ class Limit:
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Leave for some requests: the seconds from now at which each may start. `paused_s` > 0 means that the account is
-    paused and nothing was leased."""
+    paused and nothing was leased. `until` is where the lease ends in each limit, by name: who gives back the end of a
+    lease proves with it that nobody has leased behind."""
 
     starts: Sequence[float]
     paused_s: float = 0.0
     pause_reason: str | None = None
+    until: Mapping[str, datetime] = field(default_factory=dict)
 
 
 _DECLARE: Final = """
@@ -69,10 +72,11 @@ with clock as (
 ), leased as (
     update budget b set free_at = greatest(b.free_at, clock.now) + make_interval(secs => b.interval_s * $2)
     from held, clock where b.account = $1 and b.name = held.name
-    returning b.interval_s, b.burst, extract(epoch from greatest(held.free_at, clock.now) - clock.now)::float8 as behind
+    returning b.name, b.free_at, b.interval_s, b.burst,
+        extract(epoch from greatest(held.free_at, clock.now) - clock.now)::float8 as behind
 )
 select gate.open, extract(epoch from gate.paused_until - clock.now)::float8 as paused_s, gate.pause_reason,
-       leased.interval_s, leased.burst, leased.behind
+       leased.name, leased.free_at, leased.interval_s, leased.burst, leased.behind
 from gate cross join clock left join leased on true
 """
 
@@ -87,21 +91,24 @@ async def lease(engine: Engine, account: str, requests: int) -> Lease:
         max((limit["behind"] + (k - limit["burst"] + 1) * limit["interval_s"] for limit in limits), default=0.0)
         for k in range(requests)
     ]
-    return Lease([max(0.0, start) for start in starts])
+    return Lease([max(0.0, start) for start in starts], until={limit["name"]: limit["free_at"] for limit in limits})
 
 
 _RETURN: Final = """
 with fewer as (
     update account set requests = greatest(requests - $2, 0) where account = $1
 )
-update budget set free_at = free_at - make_interval(secs => interval_s * $2) where account = $1
+update budget b set free_at = b.free_at - make_interval(secs => b.interval_s * $2)
+from unnest($3::text[], $4::timestamptz[]) as lease(name, until)
+where b.account = $1 and b.name = lease.name and b.free_at = lease.until
 """
 
 
-async def give_back(engine: Engine, account: str, requests: int) -> None:
-    """Returns leased requests that were not made."""
+async def give_back(engine: Engine, account: str, lease: Lease, requests: int) -> None:
+    """Returns the last `requests` of a lease, which were not made. Where someone has leased behind it in the meantime
+    they are lost: handed out again, they would start between the others' requests."""
     if requests > 0:
-        await engine.execute(_RETURN, account, requests)
+        await engine.execute(_RETURN, account, requests, list(lease.until), list(lease.until.values()))
 
 
 _PAUSE: Final = """

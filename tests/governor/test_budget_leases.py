@@ -102,11 +102,19 @@ async def test_accounts_do_not_spend_each_others_budget(engine: Engine) -> None:
 
 async def test_what_was_not_spent_goes_back(engine: Engine) -> None:
     await budgets.declare(engine, ACCOUNT, [Limit("window", 10), Limit("day", 20)])
-    await budgets.lease(engine, ACCOUNT, 5)
-    await budgets.give_back(engine, ACCOUNT, 3)
-    await budgets.give_back(engine, ACCOUNT, 0)
+    lease = await budgets.lease(engine, ACCOUNT, 5)
+    await budgets.give_back(engine, ACCOUNT, lease, 3)
+    await budgets.give_back(engine, ACCOUNT, lease, 0)
     assert (await budgets.lease(engine, ACCOUNT, 1)).starts == near([40])
     assert await budgets.spent(engine, ACCOUNT) == Spent(3, 0)
+
+
+async def test_what_goes_back_is_not_handed_out_between_the_requests_of_a_later_lease(engine: Engine) -> None:
+    await budgets.declare(engine, ACCOUNT, [Limit("window", 10)])
+    early = await budgets.lease(engine, ACCOUNT, 5)
+    assert (await budgets.lease(engine, ACCOUNT, 2)).starts == near([50, 60])
+    await budgets.give_back(engine, ACCOUNT, early, 3)
+    assert (await budgets.lease(engine, ACCOUNT, 1)).starts == near([70]), "not 40: that is too near to 50"
 
 
 async def test_declaring_again_keeps_what_was_spent_and_drops_what_is_gone(engine: Engine) -> None:
@@ -179,8 +187,9 @@ def governor(engine: Engine, **more: object) -> Governor:
 async def test_a_governor_spends_its_share_of_the_declared_limit(engine: Engine) -> None:
     pace = governor(engine)
     await pace.declare()
-    assert (await pace.lease(3)).starts == near([0, 10, 20])
-    await pace.give_back(2)
+    lease = await pace.lease(3)
+    assert lease.starts == near([0, 10, 20])
+    await pace.give_back(lease, 2)
     assert (await pace.lease(1)).starts == near([10])
 
 
