@@ -23,9 +23,17 @@ TIMEOUT_S: Final = 5.0
 async def connect(settings: Settings, program: str) -> Client:
     """A client for the profile that the settings and the TEMPORAL_* variables name.
 
-    Raises Fault("temporal-unreachable") within seconds where nothing answers, naming the address tried.
+    Raises Fault("temporal-unreachable") within seconds where nothing answers, naming the address tried, and
+    Fault("settings-refused") for a profile or an address that cannot be used.
     """
-    profile = settings.temporal_profile
+    try:
+        profile = settings.temporal_profile
+    except RuntimeError as error:  # the SDK's ConfigError
+        raise Fault(
+            "settings-refused",
+            f"the Temporal client's configuration: {_why(error)}; correct TEMPORAL_PROFILE, TEMPORAL_CONFIG_FILE or "
+            "[temporal] profile",
+        ) from None
     try:
         async with asyncio.timeout(TIMEOUT_S):
             return await Client.connect(

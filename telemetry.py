@@ -23,7 +23,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from temporalio.client import Interceptor
 from temporalio.contrib.opentelemetry import TracingInterceptor
-from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    OpenTelemetryConfig,
+    PrometheusConfig,
+    Runtime,
+    TelemetryFilter,
+)
 from temporalio.runtime import TelemetryConfig as RuntimeTelemetry
 
 from settings import TelemetrySettings
@@ -31,7 +38,12 @@ from sources.addresses import redact
 
 TRACER: Final = "longhaul"
 _URL_ATTRIBUTES: Final = ("url.full", "http.url")
-_QUIET: Final = {"httpx": logging.WARNING, "httpcore": logging.WARNING, "uvicorn.access": logging.WARNING}
+_QUIET: Final = {
+    "httpx": logging.WARNING,
+    "httpcore": logging.WARNING,
+    "uvicorn.access": logging.WARNING,
+    "asyncpg": logging.ERROR,  # a traceback for each try to connect; what meets a ledger that is away says so itself
+}
 
 
 def configure_logging(settings: TelemetrySettings, program: str) -> None:
@@ -80,22 +92,22 @@ def _drop_empty(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapp
 
 @cache
 def runtime(settings: TelemetrySettings) -> Runtime:
-    """Temporal's runtime with the metrics that the settings ask for, or the default one. One for a process."""
+    """Temporal's runtime with the metrics that the settings ask for. One for a process."""
+    metrics: PrometheusConfig | OpenTelemetryConfig | None = None
     if settings.prometheus_bind:
-        return Runtime(
-            telemetry=RuntimeTelemetry(metrics=PrometheusConfig(bind_address=settings.prometheus_bind)),
+        metrics = PrometheusConfig(bind_address=settings.prometheus_bind)
+    elif settings.otlp_endpoint:
+        metrics = OpenTelemetryConfig(
+            url=f"{settings.otlp_endpoint.rstrip('/')}/v1/metrics",
+            http=True,
+            metric_periodicity=timedelta(seconds=15),
         )
-    if settings.otlp_endpoint:
-        return Runtime(
-            telemetry=RuntimeTelemetry(
-                metrics=OpenTelemetryConfig(
-                    url=f"{settings.otlp_endpoint.rstrip('/')}/v1/metrics",
-                    http=True,
-                    metric_periodicity=timedelta(seconds=15),
-                )
-            )
-        )
-    return Runtime.default()
+    # Left to itself the runtime writes its warnings to standard output, in a form of its own: into our JSON.
+    logs = LoggingConfig(
+        filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
+        forwarding=LogForwardingConfig(logger=logging.getLogger("temporal"), append_target_to_name=False),
+    )
+    return Runtime(telemetry=RuntimeTelemetry(logging=logs, metrics=metrics))
 
 
 @cache

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
@@ -182,12 +183,23 @@ def main(
             lifespan="on",
             timeout_graceful_shutdown=10,
         )
-        server = uvicorn.Server(config)
-        asyncio.run(_serve(settings, server))
+        asyncio.run(_serve(settings, _Server(config)))
     except Fault as fault:
         sys.exit(f"longhaul endpoint: {fault.detail or fault.reason.words}")
     finally:
         telemetry.flush()
+
+
+class _Server(uvicorn.Server):
+    """Ends in order at SIGTERM and SIGINT. uvicorn itself raises the signal once more when it has ended, which would
+    make a failure of every stop and lose the last spans."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
 
 
 async def _serve(settings: Settings, server: uvicorn.Server) -> None:
