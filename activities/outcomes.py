@@ -14,7 +14,8 @@ def of_fault(row: Row, fault: Fault, *, call_open: bool = False, jitter: float |
     """The outcome of a row whose work ended with this fault.
 
     Permanent faults reject the row. Transient ones leave it where it was, for a jittered later time, until its attempts
-    are used up; then it is on the dead-letter list. A fault that isn't about the row gives the attempt back.
+    are used up; then it is on the dead-letter list. A fault that isn't about the row gives the attempt back. With
+    `call_open` its create call may have landed: whoever works the row next, a redrive too, looks that up first.
     """
     back = "creating" if call_open else "inventoried" if row.state == "creating" else row.state
     if fault.scope is not Scope.ROW:
@@ -22,9 +23,9 @@ def of_fault(row: Row, fault: Fault, *, call_open: bool = False, jitter: float |
             row.ref, back, "handed-back", reason=fault.code, detail=fault.detail, refund=True, call_open=call_open
         )
     if fault.permanent:
-        return Outcome(row.ref, "rejected", "rejected", reason=fault.code, detail=fault.detail)
+        return Outcome(row.ref, "rejected", "rejected", reason=fault.code, detail=fault.detail, call_open=call_open)
     if row.attempts >= attempts_allowed(fault.code):
-        return Outcome(row.ref, "failed", "failed", reason=fault.code, detail=fault.detail)
+        return Outcome(row.ref, "failed", "failed", reason=fault.code, detail=fault.detail, call_open=call_open)
     wait = row_backoff(row.attempts, random.random() if jitter is None else jitter, fault.retry_after)  # noqa: S311
     return Outcome(row.ref, back, "again", reason=fault.code, detail=fault.detail, wait_s=wait, call_open=call_open)
 

@@ -142,3 +142,10 @@ def test_the_traceback_of_an_endless_message_is_cut_in_its_middle() -> None:
     assert len(fault.detail) <= 2_000
     assert fault.detail.startswith("ValueError: head")
     assert fault.detail.endswith(" tail")
+
+
+@pytest.mark.parametrize("attempts", [1, ROW_ATTEMPTS])
+def test_a_call_that_may_have_landed_is_still_open_when_the_row_has_failed(attempts: int) -> None:
+    row = replace(ROW, state="creating", attempts=attempts)
+    assert outcomes.of_fault(row, Fault("answer-lost", landed=True), call_open=True).call_open
+    assert not outcomes.of_fault(row, Fault("source-busy"), call_open=False).call_open
