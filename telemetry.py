@@ -37,6 +37,8 @@ from settings import TelemetrySettings
 from sources.addresses import redact
 
 TRACER: Final = "longhaul"
+EXPORT_TIMEOUT_S: Final = 3.0
+"""With its repetitions: a command whose collector is away ends no later than this."""
 _URL_ATTRIBUTES: Final = ("url.full", "http.url")
 _QUIET: Final = {
     "httpx": logging.WARNING,
@@ -48,8 +50,14 @@ _QUIET: Final = {
 
 def configure_logging(settings: TelemetrySettings, program: str) -> None:
     """Sends our logs and the libraries' to stderr in one form. Safe to call again."""
+
+    def named(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event["program"] = program  # not a context variable: those that other threads log don't have our context
+        return event
+
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        named,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _drop_empty,
@@ -81,7 +89,6 @@ def configure_logging(settings: TelemetrySettings, program: str) -> None:
     root.setLevel(settings.log_level.upper())
     for name, level in _QUIET.items():
         logging.getLogger(name).setLevel(max(level, root.level))
-    structlog.contextvars.bind_contextvars(program=program)
 
 
 def _drop_empty(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -118,7 +125,9 @@ def trace_to(settings: TelemetrySettings, program: str) -> Sequence[Interceptor]
         return ()
     provider = TracerProvider(resource=Resource.create({"service.name": f"longhaul-{program}"}))
     provider.add_span_processor(
-        BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{settings.otlp_endpoint.rstrip('/')}/v1/traces"))
+        BatchSpanProcessor(
+            OTLPSpanExporter(endpoint=f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_TIMEOUT_S)
+        )
     )
     trace.set_tracer_provider(provider)
     HTTPXClientInstrumentor().instrument(request_hook=_redacted, async_request_hook=_redacted_async)

@@ -10,22 +10,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import structlog
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from typer.testing import CliRunner
 
 import starter
 from devstack.processes import POLL_S, Child, Spec, launch, log_tail
 from devstack.stack import ROOT, Stack
 from settings import Settings
-from tests.run.conftest import media, rig, rig_factory
+from tests.run.conftest import SECRET, media, rig, rig_factory
 
 __all__ = ["media", "rig", "rig_factory"]
 
@@ -76,17 +79,84 @@ def starter_says(*arguments: str, variables: Mapping[str, str]) -> Said:
     return Said(result.exit_code, result.stdout, result.stderr)
 
 
+class Collector(ThreadingHTTPServer):
+    """Takes spans as an OpenTelemetry collector does, over HTTP."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Collecting)
+        self.bodies: list[bytes] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def spans(self) -> list[tuple[str, Span]]:
+        """Each span with the name of its service."""
+        found = []
+        for body in list(self.bodies):
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                names = {each.key: each.value.string_value for each in resource.resource.attributes}
+                found += [(names["service.name"], span) for scope in resource.scope_spans for span in scope.spans]
+        return found
+
+
+class _Collecting(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.path == "/v1/traces":
+            self.server.bodies.append(body)  # type: ignore[attr-defined]
+        self._answer(200)
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class _Locked(_Collecting):
+    """A host that refuses every token."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self._answer(401)
+
+    def do_GET(self) -> None:
+        self._answer(401)
+
+
+@contextlib.contextmanager
+def _serving(server: ThreadingHTTPServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 @dataclass
 class Desk:
-    """A person's place at an embedded stack."""
+    """A person's place at an embedded stack, whose programs send their spans to `collector` and write their logs as
+    JSON. Beside the sandbox's account there is one named "locked", whose host refuses the token."""
 
     stack: Stack
     folder: Path
-    _files: dict[str, Path] = field(default_factory=dict)
+    collector: Collector
+    accounts: str
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"LONGHAUL_STACK": str(self.stack.folder)}
+        return {"LONGHAUL_STACK": str(self.stack.folder), "LONGHAUL_ACCOUNTS": self.accounts}
+
+    @property
+    def traced(self) -> dict[str, str]:
+        """Variables of a program that sends its spans too."""
+        return {**self.variables, **_tracing(self.collector)}
 
     def __call__(self, *arguments: str, **variables: str) -> Said:
         return starter_says(*arguments, variables={**self.variables, **variables})
@@ -99,15 +169,6 @@ class Desk:
         path.write_text("\n".join(["id,url,title", *good, *more]) + "\n", encoding="utf-8")
         return str(path)
 
-    def sandbox(self, **faults: Any) -> None:
-        """Changes how the sandbox behaves."""
-        settings = self.settings.accounts["sandbox"]
-        httpx.patch(
-            f"{settings.base_url}/_sandbox/faults",
-            json=faults,
-            headers={"authorization": f"Bearer {settings.token.get_secret_value()}"},
-        ).raise_for_status()
-
     @property
     def settings(self) -> Settings:
         with environment(self.variables):
@@ -119,11 +180,26 @@ def desk(media: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk
     """One embedded stack for the session; tests keep apart by their runs' names and videos."""
     place = Path(tempfile.mkdtemp(prefix="longhaul-test-"))
     place.chmod(0o711)
-    with Stack.foreground(folder=place / ".longhaul", fast=True) as stack:
+    collector, host = Collector(), ThreadingHTTPServer(("127.0.0.1", 0), _Locked)
+    locked = {"base_url": f"http://127.0.0.1:{host.server_port}", "token": "stale", "webhook_secrets": SECRET}
+    accounts = json.dumps({"locked": locked})
+    told = {
+        "LONGHAUL_ACCOUNTS": accounts,
+        "LONGHAUL_TELEMETRY__LOG_FORMAT": "json",
+        "LONGHAUL_TELEMETRY__LOG_LEVEL": "debug",
+        **_tracing(collector),
+    }
+    with _serving(collector), _serving(host), contextlib.ExitStack() as up:
+        with environment(told):
+            stack = up.enter_context(Stack.foreground(folder=place / ".longhaul", fast=True))
         for file in media.iterdir():
             shutil.copy(file, stack.library / file.name)
-        yield Desk(stack, tmp_path_factory.mktemp("desk"))
+        yield Desk(stack, tmp_path_factory.mktemp("desk"), collector, accounts)
     shutil.rmtree(place)
+
+
+def _tracing(collector: Collector) -> dict[str, str]:
+    return {"LONGHAUL_TELEMETRY__OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "200"}
 
 
 # ------------------------------------------------------------------------------------------------------------ processes

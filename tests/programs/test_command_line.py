@@ -91,7 +91,7 @@ def test_a_source_of_the_settings_is_looked_up_there(desk):
     [
         ([], "a manifest's path, --folder PATH, --source NAME"),
         (["MANIFEST", "--folder", "/tmp"], "give one of"),
-        (["MANIFEST", "-d", "nowhere"], "no account named 'nowhere' in the settings (known: sandbox)"),
+        (["MANIFEST", "-d", "nowhere"], "no account named 'nowhere' in the settings (known: locked, sandbox)"),
         (["MANIFEST", "--name", "Not A Name"], "--name 'Not A Name': use a-z, 0-9, - and _"),
         (["MANIFEST", "--tenant", "Ärger"], "--tenant 'Ärger': use a-z"),
         (["MANIFEST", "--source-name", "a b"], "--source-name 'a b': use a-z"),
@@ -328,8 +328,19 @@ def _until_state(desk, run, state):
 
 
 def test_a_parked_run_ends_the_view_with_exit_code_3_and_says_what_to_do(desk):
-    assert desk("start", desk.manifest("refused", 1), "--name", "refused", "--approval").code == 0
-    _until_state(desk, "refused", "awaiting-approval")
+    manifest = desk.manifest("refused", 1)
+    said = desk("start", manifest, "--name", "refused", "-d", "locked", "--wait")
+    assert said.code == 3
+    parked = said.out.splitlines()[-4:]
+    assert parked[0] == "parked: the destination refused the credentials (credentials-refused)"
+    assert "401" in parked[1]
+    assert parked[2:] == ["set the account's token and resume the run", "go on with: starter.py resume refused"]
+    again = desk("watch", "refused", "--json")
+    assert again.code == 3
+    assert (again.json["state"], again.json["reason"]) == ("parked", "credentials-refused")
+    assert "parked (credentials-refused)" in desk("status", "refused").out
+    assert desk("cancel", "refused").code == 0
+    assert desk("watch", "refused").code == 2
 
 
 # ------------------------------------------------------------------------------------------- when something is missing

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import asyncpg
+import httpx
 import pytest
 
 import worker
@@ -39,12 +42,19 @@ async def test_sigterm_in_the_middle_of_the_creates_finishes_what_is_in_hand_and
     assert made < 30
 
     rig.sandbox.faults(latency_ms=0)
+    [port] = free_ports(1)
+    serves = {"LONGHAUL_TELEMETRY__PROMETHEUS_BIND": f"127.0.0.1:{port}"}
     fleet = [
-        programs.start("worker.py", *roles, variables=variables)
-        for roles in (("workflows", "ledger"), ("probe",), ("provider",))
+        programs.start("worker.py", "workflows", "ledger", variables=variables),
+        programs.start("worker.py", "probe", variables=variables),
+        programs.start("worker.py", "provider", variables={**variables, **serves}),
     ]
     assert (await handle.result())["states"] == {"verified": 30}
     assert rig.sandbox.stats()["creates"] == 30
+    async with httpx.AsyncClient() as client:
+        metrics = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+    assert re.search(r'^longhaul_rows\{.*outcome="created".*\} \d+$', metrics, re.MULTILINE)
+    assert "temporal_activity_execution_latency" in metrics, "Temporal's own"
     for child, roles in zip(fleet, ("workflows,ledger", "probe", "provider"), strict=True):
         wait_says(child, f"roles={roles}")
         child.signal(child.stop_signal)
