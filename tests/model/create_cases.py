@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from create_decisions import Decisions
 from create_protocol import CreateProtocol, Host, Rules, State, World, removed
 from create_traces import told
 from explorer import Graph, explore
@@ -25,6 +24,8 @@ HOSTS = {
 
 BUSY = World(workers=3, created_events=True)
 """Three workers, and a host that tells of everything."""
+FEW = World()
+"""Enough where nothing is waited for, so that all workers call at once."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,14 @@ def explored(host: Host, rules: Rules | None = None, world: World | None = None)
     return Explored(model, explore(model))
 
 
+def busy(host: Host) -> Explored:
+    """As much at once as there can be on this kind of host."""
+    return explored(host, world=FEW if host.key else BUSY)
+
+
 def endless(host: Host) -> Explored:
     """With runs that are cancelled and taken up, and dead letters taken up again, for ever."""
-    attempts = 1 if host.key else 2
-    return explored(host, Rules(keep_open=True), World(attempts=attempts, runs=True, redrive=True))
+    return explored(host, world=World(runs=host.name != "key", redrive=True, hard_stops=not host.key))
 
 
 EXACT = HOSTS["exact"]
@@ -74,7 +79,7 @@ WITHOUT: dict[str, tuple[Host, Rules, World]] = {
     "fence": (EXACT, removed("fence"), OFFSIDE),
     "legal": (EXACT, removed("legal"), World(created_events=True)),
     "one_video": (EXACT, removed("one_video"), replace(OFFSIDE, deleted=True)),
-    "keep_open": (EXACT, Rules(keep_open=False), World(redrive=True, source_fails=False)),
+    "keep_open": (EXACT, removed("keep_open"), World(redrive=True, source_fails=False)),
 }
 """For each rule, where it is missed."""
 
@@ -100,13 +105,5 @@ BEYOND: dict[str, tuple[Host, Rules, World]] = {
 PATIENT = World(quiet=3, source_fails=False, hard_stops=False)
 """A quiet time that is longer by a tick."""
 
-
-def code_keeps_calls_open() -> bool:
-    """Whether a row that fails while its call is open keeps its intent, as the code stands."""
-    decisions = Decisions(key=False, attempts=1)
-    node = decisions.root("inventoried", False, 1)
-    for answer in ("yes", "located", "in time", "lost", "none"):
-        node = decisions.then(node, answer)
-    outcome = decisions.nodes[node].outcome
-    assert outcome is not None and outcome.state == "failed", "its only attempt was lost"
-    return outcome.call_open
+TWICE = (EXACT, Rules(), World(errored=True, redrive=True, source_fails=False))
+"""Rows that are taken up again because the host could not process their video."""

@@ -92,8 +92,8 @@ class Rules:
     """An event moves a row that has a video only where it is about that video."""
     look_at_once: bool = True
     """After a lost answer the host is asked at once, without waiting for the quiet time."""
-    keep_open: bool | None = None
-    """A row that fails while its call is open keeps its intent. None: as the code does."""
+    keep_open: bool = True
+    """A row that fails while its call is open keeps its intent."""
     waits_grow: bool = True
     """A longer quiet time is also time that a worker may spend before its call, as the code has it. Without: it is the
     host's alone."""
@@ -466,9 +466,7 @@ class CreateProtocol:
         if not counts:
             yield ("write in vain", n, outcome.state), done
             return
-        call_open = outcome.call_open
-        if outcome.state == "failed" and self.rules.keep_open is not None:
-            call_open = self.rules.keep_open and self._may_have_landed(worker)
+        call_open = outcome.call_open and (outcome.state != "failed" or self.rules.keep_open)
         stays = f"{row.state}>{outcome.state}" in WITHIN_PHASE
         after = row._replace(
             state=outcome.state,
@@ -479,11 +477,6 @@ class CreateProtocol:
             video=worker.video if outcome.remote_id is not None else row.video,
         )
         yield ("write", n, outcome.state), done._replace(row=after)
-
-    def _may_have_landed(self, worker: Worker) -> bool:
-        """Whether a call of this claim, or the earlier one that it is about, was neither answered nor looked up."""
-        script = self.decisions.script(worker.node)
-        return any(answer in ("lost", "busy", "failed", "stopped") for answer in script)
 
     # -- events
 
@@ -511,7 +504,9 @@ class CreateProtocol:
         row, target = state.row, row_state(says)
         rival = row.video not in (-1, n) and self.rules.one_video
         is_legal = legal_event(row.skipped_from or row.state, target) or not self.rules.legal
-        if rival or not is_legal:
+        # Only a video that was made, or may have been, can be gone.
+        is_ours = target != "deleted" or row.video >= 0 or (row.skipped_from or row.state) == "creating"
+        if rival or not is_legal or not is_ours:
             return state
         skipped = row.skipped_from is not None and target != "deleted"
         after = Row(

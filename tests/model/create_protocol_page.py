@@ -15,17 +15,17 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from create_cases import (  # noqa: E402
     BEYOND,
     BREAKS,
-    BUSY,
     EXACT,
     HOSTS,
     PATIENT,
+    TWICE,
     WITHOUT,
     Explored,
-    code_keeps_calls_open,
+    busy,
     endless,
     explored,
 )
-from create_protocol import Rules, World  # noqa: E402
+from create_protocol import Rules  # noqa: E402
 from create_traces import told  # noqa: E402
 
 from activities.creating import CLOCK_S  # noqa: E402
@@ -70,7 +70,7 @@ takes it up goes on as any worker would.
 
 `tests/model` visits every state that the protocol can come to for one row: three workers, a host, its events, crashes,
 stand-stills, cancelled runs, rows taken up again. What a worker decides is not modelled there: it is the code, run step
-by step against a scripted host. Every step that the model takes in the ledger is also taken by the SQL, in a real
+by step against a scripted host. The steps that the model takes in the ledger are also taken by the SQL, in a real
 PostgreSQL, with the same result. What is held everywhere:
 
 * *no duplicate*: never two live videos with the row's reference;
@@ -81,7 +81,7 @@ PostgreSQL, with the same result. What is held everywhere:
 
 ## What is assumed of a host
 
-| kind of host | like | assumed | states | with runs and redrives |
+| kind of host | like | assumed | states | with rows taken up again |
 |---|---|---|--:|--:|
 """
 
@@ -165,7 +165,7 @@ def page() -> str:
 def _kinds() -> str:
     rows = []
     for name, host in HOSTS.items():
-        once, ever = explored(host, world=BUSY), endless(host)
+        once, ever = busy(host), endless(host)
         assert once.violation is None and ever.violation is None
         rows.append(
             f"| `{name}` | {KINDS[name][0]} | {KINDS[name][1]} | {len(once.graph.states)} | {len(ever.graph.states)} |"
@@ -251,24 +251,20 @@ attempts instead of five:
 
 Where events carry our reference, the one that says “ready” makes the row `ready` all the same. Otherwise the row is
 on the dead-letter list, and the reconcile pass names the video as one that no row owns. Taken up again, the row looks
-first if it still has its open call.
+first.
 """
 
 
 def _open_ends() -> str:
-    parts = ["## What the code does not do yet\n"]
-    if code_keeps_calls_open():
-        parts.append("Nothing of the above.\n")
-    else:
-        parts.append(
-            _wrapped(
-                "*A row that fails keeps its open call* holds only where the worker died over its last attempt. Where "
-                "the last call’s answer was lost, or its look-up failed, the code writes `failed` without it "
-                "(`activities.outcomes.of_fault`): the trace under that rule is the code as it stands."
-            )
-            + "\n"
+    parts = [
+        "## Ends that are open\n\n"
+        + _wrapped(
+            "Besides the time before the call, which a longer quiet time lets grow, the explorer finds these in the "
+            "code as it stands. What they leave behind is named by the reconcile pass."
         )
-    again = explored(EXACT, Rules(keep_open=True), World(errored=True, redrive=True, source_fails=False))
+        + "\n"
+    ]
+    again = explored(*TWICE)
     if again.violation is not None:
         assert again.violation == "duplicate"
         parts.append(

@@ -10,14 +10,13 @@ import pytest
 from create_cases import (
     BEYOND,
     BREAKS,
-    BUSY,
     EXACT,
     HOSTS,
     OFFSIDE,
     PATIENT,
     WITHOUT,
     Explored,
-    code_keeps_calls_open,
+    busy,
     endless,
     explored,
 )
@@ -45,7 +44,7 @@ def shown(found: Explored) -> str:
 
 @every_host
 def test_no_duplicate_is_reached_on_any_kind_of_host_within_what_is_assumed_of_it(host: Host) -> None:
-    found = explored(host, world=BUSY)
+    found = busy(host)
     assert found.violation is None, shown(found)
     assert len(found.graph.states) > 1_000, "the world was not too small to tell"
     assert found.strands(dead_letters_count=True) == [], "every video is owned in the end, or its row a dead letter"
@@ -68,7 +67,7 @@ def test_without_a_person_only_dead_letters_never_come_to_own_their_video() -> N
 
 @pytest.mark.parametrize("name", ["exact", "id-only"])
 def test_deleted_is_never_left_and_ready_never_pulled_back_when_videos_are_deleted_at_the_host(name: str) -> None:
-    found = explored(HOSTS[name], world=replace(OFFSIDE, deleted=True))
+    found = explored(HOSTS[name], Rules(), replace(OFFSIDE, deleted=True))
     assert found.violation is None, shown(found)
     ends = {state.row.state for state in found.graph.states}
     assert {"deleted", "ready", "failed", "processing"} <= ends
@@ -101,8 +100,7 @@ def test_each_rule_is_missed_where_it_is_taken_out(rule: str) -> None:
     host, rules, world = WITHOUT[rule]
     found = explored(host, rules, world)
     assert found.violation == BREAKS[rule]
-    kept = Rules(keep_open=True)
-    assert explored(host, kept, world).violation is None, "the same world with the rule"
+    assert explored(host, Rules(), world).violation is None, "the same world with the rule"
 
 
 def test_without_the_quiet_time_a_call_lands_after_the_look_up() -> None:
@@ -155,13 +153,13 @@ def test_what_is_not_promised_does_break_it(name: str) -> None:
 @pytest.mark.parametrize("name", ["key", "key-late"])
 def test_a_host_with_idempotency_keys_needs_no_quiet_time_and_no_look_up(name: str) -> None:
     for rules in (removed("quiet"), removed("look_first"), removed("intent"), removed("on_time")):
-        assert explored(HOSTS[name], rules, World(attempts=1)).violation is None
-    states = explored(HOSTS[name], world=BUSY).graph.states
+        assert explored(HOSTS[name], rules, OFFSIDE).violation is None
+    states = busy(HOSTS[name]).graph.states
     assert {state.row.quiet for state in states} == {0}
 
 
 def test_a_host_with_keys_cannot_be_hurt_between_the_last_check_and_the_call() -> None:
-    assert explored(HOSTS["key-late"], world=World(gap=True, attempts=1)).violation is None
+    assert explored(HOSTS["key-late"], world=replace(OFFSIDE, gap=True)).violation is None
 
 
 def test_a_longer_quiet_time_covers_a_lag_only_if_it_is_not_spent_before_the_call() -> None:
@@ -177,7 +175,7 @@ def test_a_longer_quiet_time_covers_a_lag_only_if_it_is_not_spent_before_the_cal
 
 @every_host
 def test_the_model_gives_every_answer_to_every_question_that_the_code_asks(host: Host) -> None:
-    decisions = explored(host, world=BUSY).model.decisions
+    decisions = busy(host).model.decisions
     asked = {node.ask for node in decisions.nodes if node.ask is not None}
     questions = {"go on", "locate", "time", "create", "lookup"} - ({"time"} if host.key else set())
     assert asked == questions
@@ -273,8 +271,3 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
     assert seen["call_by"] + timeout_s + creating.CLOCK_S / 2 <= seen["quiet"]
     model = CreateProtocol(EXACT)
     assert model.call_by + CALL + MARGIN == model.world.quiet
-
-
-def test_the_page_is_right_about_what_the_code_does_with_a_call_that_is_open_at_the_end() -> None:
-    as_it_is = explored(EXACT, world=World(redrive=True, source_fails=False))
-    assert (as_it_is.violation is None) == code_keeps_calls_open()
