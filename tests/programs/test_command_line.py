@@ -340,6 +340,7 @@ def test_a_parked_run_ends_the_view_with_exit_code_3_and_says_what_to_do(desk):
     assert (again.json["state"], again.json["reason"]) == ("parked", "credentials-refused")
     assert "parked (credentials-refused)" in desk("status", "refused").out
     assert desk("cancel", "refused").code == 0
+    _until_state(desk, "refused", "cancelled")
     assert desk("watch", "refused").code == 2
 
 
