@@ -6,24 +6,27 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from devstack.library import find_ffmpeg
 from devstack.ports import LOOPBACK, answers, free_ports
 from devstack.postgres import EmbeddedPostgres
 from devstack.processes import Child, Spec, launch, stop_all, wait_until_ready
-from devstack.temporal import TemporalDevServer
+from devstack.temporal import TemporalDevServer, TemporalPorts
 from ledger import schema
 from ledger.engine import Engine
 from settings import LedgerSettings
@@ -37,9 +40,10 @@ _SECRET: Final = "whsec_YmVuY2htYXJrcy1zaWduLXRoZWlyLWV2ZW50cy0wMTI="
 
 @dataclass
 class Fleet:
-    """Processes by name: "sandbox", "files", "endpoint", "worker-0", …; Temporal and PostgreSQL beside them.
+    """Processes by name: "temporal", "postgres", "sandbox", "files", "endpoint", "worker-0", …
 
-    `variables` are added to the environment of worker and endpoint, `faults` are the sandbox's switches.
+    `variables` are added to the environment of workers and endpoint, `faults` are the sandbox's switches. Ports stay
+    the same when a part is started again. Temporal outlives its kill only with `temporal_file`.
     """
 
     folder: Path
@@ -53,11 +57,15 @@ class Fleet:
         names = ["sandbox", "files", "endpoint", *(f"metrics-{n}" for n in range(self.workers))]
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.token = secrets.token_hex(8)
-        self.postgres = EmbeddedPostgres(self.folder / "postgres", fast=True, preload=("pg_stat_statements",))
+        [port] = free_ports(1)
+        self.postgres = EmbeddedPostgres(
+            self.folder / "postgres", port=port, fast=True, preload=("pg_stat_statements",)
+        )
         self.temporal = TemporalDevServer(
             search_attributes=NAMES,
             log=self.folder / "temporal.log",
             db=self.folder / "temporal.db" if self.temporal_file else None,
+            ports=TemporalPorts.free(),
         )
         self._specs: dict[str, Spec] = {}
 
@@ -72,7 +80,11 @@ class Fleet:
             await fleet._start()
             yield fleet
         finally:
+            for child in fleet.children.values():
+                child.signal(signal.SIGCONT)  # a frozen one would not hear that it shall stop
             stop_all(reversed(fleet.children.values()))
+            if engine := getattr(fleet, "engine", None):
+                await engine.close()
             fleet.temporal.stop()
             fleet.postgres.remove()
             shutil.rmtree(folder, ignore_errors=True)
@@ -132,19 +144,52 @@ class Fleet:
             },
         }
         for name in self._specs:
-            self.start(name)
+            self.launch(name)
+        for name in self._specs:
+            wait_until_ready(self.children[name], partial(self.ready, name), deadline_s=60.0)
+
+    def spec(self, name: str, **variables: str) -> Spec:
+        """How a part is run, with these variables added to its environment."""
+        spec = self._specs[name]
+        return replace(spec, env={**spec.env, **variables})
+
+    def launch(self, name: str, **variables: str) -> Child:
+        """Starts a part of our own that does not run, with these variables, and does not wait for it."""
+        self.children[name] = launch(self.spec(name, **variables), self.folder / f"{name}.log")
+        return self.children[name]
+
+    def ready(self, name: str) -> bool:
+        """Whether a part of our own answers."""
+        return answers(self.ports[name.replace("worker-", "metrics-")])
 
     def start(self, name: str) -> None:
         """Starts a part that does not run, and waits until it is ready."""
-        child = launch(self._specs[name], self.folder / f"{name}.log")
-        self.children[name] = child
-        port = self.ports.get(name.replace("worker-", "metrics-"))
-        assert port is not None, "every part listens somewhere"
-        wait_until_ready(child, lambda: answers(port), deadline_s=30.0)
+        if name == "postgres":
+            self.postgres.start()
+        elif name == "temporal":
+            self.temporal.start()
+        else:
+            wait_until_ready(self.launch(name), lambda: self.ready(name), deadline_s=60.0)
 
-    def kill(self, name: str) -> None:
-        """SIGKILL."""
-        self.children.pop(name).kill()
+    def kill(self, name: str) -> int | None:
+        """SIGKILL; returns the pid that it had, or None where it did not run."""
+        if name in ("postgres", "temporal"):
+            server = self.postgres if name == "postgres" else self.temporal
+            pid = server.child.pid if server.child else None
+            server.kill()
+            return pid
+        child = self.children.pop(name, None)
+        if child is not None:
+            child.kill()
+        return None if child is None else child.pid
+
+    def freeze(self, name: str) -> int:
+        """SIGSTOP, as a machine that swaps or a paused virtual one would; returns the pid. `thaw` ends it."""
+        self.children[name].signal(signal.SIGSTOP)
+        return self.children[name].pid
+
+    def thaw(self, name: str) -> None:
+        self.children[name].signal(signal.SIGCONT)
 
     def url(self, name: str) -> str:
         return f"http://{LOOPBACK}:{self.ports[name]}"
@@ -159,30 +204,59 @@ class Fleet:
             check=True,
         )
 
-    def manifest(self, assets: int) -> Path:
+    def manifest(self, assets: int, name: str = "library") -> Path:
         """A manifest of so many rows, each with an address of its own, all leading to the one good video."""
-        path = self.folder / "library.csv"
+        path = self.folder / f"{name}.csv"
         rows = (f"v{n},{self.url('files')}/good.mp4?v={n}\n" for n in range(assets))
         path.write_text("id,url\n" + "".join(rows), encoding="utf-8")
         return path
 
-    async def migrate(self, run: str, manifest: Path, **more: Any) -> tuple[dict[str, Any], float]:
-        """Runs a migration to its end; returns its result and the seconds that it took."""
-        began = time.monotonic()
+    async def begin(
+        self, run: str, manifest: Path, *, task_timeout: timedelta | None = None, **more: Any
+    ) -> WorkflowHandle[Any, Any]:
+        """Starts a migration; `more` are further fields of its input. `task_timeout`: how soon it is noticed that a
+        worker died with a task of the run's workflow; None is the server's 10 s."""
         source = {"kind": "manifest", "location": str(manifest), "page_size": more.pop("page_size", 500)}
-        result: dict[str, Any] = await self.client.execute_workflow(
+        return await self.client.start_workflow(
             "MigrationWorkflow",
             {"account": ACCOUNT, "source": source, **more},
             id=migration_id(run),
             task_queue="longhaul",
+            task_timeout=task_timeout,
         )
+
+    async def migrate(self, run: str, manifest: Path, **more: Any) -> tuple[dict[str, Any], float]:
+        """Runs a migration to its end; returns its result and the seconds that it took."""
+        began = time.monotonic()
+        handle = await self.begin(run, manifest, **more)
+        result: dict[str, Any] = await handle.result()
         return result, time.monotonic() - began
 
     async def stats(self) -> dict[str, Any]:
         """The sandbox's own counters."""
+        return await self._ask("GET", "/_sandbox/stats")
+
+    async def set_faults(self, **switches: Any) -> None:
+        """Puts the sandbox's switches as they were at the start, except these."""
+        await self._ask("PUT", "/_sandbox/faults", json=switches)
+
+    async def videos(self) -> list[dict[str, Any]]:
+        """Every video that the sandbox has, as its list gives them. Set its request faults off before."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = await self._ask(
+                "GET", "/v1/videos", params={"limit": "1000", **({} if cursor is None else {"cursor": cursor})}
+            )
+            found += page["videos"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
+
+    async def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         async with httpx.AsyncClient(trust_env=False, timeout=10) as client:
-            answer = await client.get(
-                f"{self.url('sandbox')}/_sandbox/stats", headers={"authorization": f"Bearer {self.token}"}
+            answer = await client.request(
+                method, self.url("sandbox") + path, headers={"authorization": f"Bearer {self.token}"}, **more
             )
             found: dict[str, Any] = answer.raise_for_status().json()
             return found

@@ -68,7 +68,6 @@ async def measure(assets: int, page_size: int) -> dict[str, Any]:
         stats = await fleet.stats()
         actions, events, longest = await count(fleet.client, "bench")
         actions["heartbeats"] = await fleet.heartbeats()
-        await fleet.engine.close()
     print(f"verdicts: {result['states']}")
     print(f"actions: {dict(actions)}")
     print(f"provider: {stats}")
