@@ -15,7 +15,7 @@ from activities.accounts import Account, Accounts
 from activities.items import item_of
 from activities.pages import Bench, PageRun
 from crossings import crossing
-from destinations.base import CreateRequest, RemoteVideo
+from destinations.base import CreateRequest, RemoteState, RemoteVideo
 from faults import Fault, Scope
 from ledger.assets import Row
 from ledger.claims import Outcome
@@ -29,6 +29,9 @@ log = structlog.get_logger()
 
 CLOCK_S: Final = 2.0
 """Seconds of the quiet time that are kept for clocks and scheduling."""
+PREPARE_S: Final = 9.0
+"""Seconds after its start time within which a create's call must be made: asking the source for a fresh address takes
+some of them."""
 
 
 @dataclass(slots=True)
@@ -50,12 +53,12 @@ class CreateActivities:
         offers = account.destination.capabilities
         # A repeated create under the same key gives the same video: nothing has to be quiet for that.
         quiet_s = 0.0 if offers.idempotent_create else account.settings.quiet
-        # What is left of it before the call must be made: for asking the source for a fresh address.
-        may_wait_s = account.settings.quiet - account.settings.timeout_s - CLOCK_S / 2
+        # What of it may pass before the call is made: a longer quiet time is room for late calls and slow look-ups.
+        may_wait_s = min(PREPARE_S, account.settings.quiet - account.settings.timeout_s - CLOCK_S / 2)
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def create(row: Row, start: float) -> Outcome:
-                await asyncio.sleep(max(0.0, start - asyncio.get_running_loop().time()))
+                await account.governor.start(start)
                 return await _create(account, source, row, call_by=start + may_wait_s)
 
             return await PageRun(self.bench, page, create, governor=account.governor, quiet_s=quiet_s)()
@@ -86,7 +89,7 @@ async def _create(account: Account, source: Source, row: Row, *, call_by: float)
         if not fault.landed or fault.scope is Scope.ACCOUNT:
             raise  # nothing was made, or the host wants no call at all just now
         # What is found now can be adopted at once; what isn't may still land, and waits out its quiet time.
-        found = await _found_at_once(account, row.ref)
+        found = await _found_at_once(account, row)
         if not found:
             raise
         return _adopted(row, found)
@@ -99,7 +102,7 @@ async def _resolve(account: Account, row: Row) -> Outcome:
     row is as it was before, and the next claim, with a request of its own, creates it."""
     try:
         with crossing("lookup"):
-            found = await account.destination.lookup(row.ref)
+            found = _live(row, await account.destination.lookup(row.ref))
     except Fault as fault:
         # Whether the earlier call landed is as open as before.
         raise Fault(fault.code, fault.detail, retry_after=fault.retry_after, landed=True) from fault
@@ -107,17 +110,24 @@ async def _resolve(account: Account, row: Row) -> Outcome:
     return _adopted(row, found) if found else Outcome(row.ref, "inventoried", "looked-up", refund=True)
 
 
-async def _found_at_once(account: Account, ref: str) -> Sequence[RemoteVideo]:
+async def _found_at_once(account: Account, row: Row) -> Sequence[RemoteVideo]:
     with crossing("lease"):
         lease = await account.governor.lease(1)
     if lease.paused_s > 0:
         return ()
     try:
         with crossing("lookup"):
-            return await account.destination.lookup(ref)
+            return _live(row, await account.destination.lookup(row.ref))
     except Fault as fault:
         log.info("look-up failed", reason=fault.code, detail=fault.detail)
         return ()
+
+
+def _live(row: Row, found: Sequence[RemoteVideo]) -> Sequence[RemoteVideo]:
+    """What was found less what this row has given up, the most usable first."""
+    order = (RemoteState.READY, RemoteState.PROCESSING, RemoteState.ERRORED)
+    videos = [video for video in found if video.state in order and video.remote_id not in row.retired]
+    return sorted(videos, key=lambda video: order.index(video.state))
 
 
 def _made(row: Row, video: RemoteVideo, outcome: str) -> Outcome:

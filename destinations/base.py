@@ -68,7 +68,7 @@ class CreateRequest:
     @property
     def is_local(self) -> bool:
         """Whether `address` is a path on the workers' machine."""
-        return not self.address.lower().startswith(("http://", "https://"))
+        return self.address.startswith("/") or self.address.lower().startswith("file:")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Governor:
     name: str
     account: AccountSettings
     clock: Callable[[], float] = time.monotonic
+    _next_start: float = 0.0
     _failures: int = 0
     _streak: int = 0
     _paused_until: float = 0.0
@@ -33,6 +35,14 @@ class Governor:
     async def lease(self, requests: int) -> Lease:
         """Leave for so many requests, with their start times in seconds from now; or the pause to wait out."""
         return await budgets.lease(self.engine, self.name, requests)
+
+    async def start(self, at: float) -> None:
+        """Returns when a leased request may be made: at its start time (of the running loop's clock), and, in a process
+        that stood still meanwhile, not together with others whose time has passed too."""
+        loop = asyncio.get_running_loop()
+        at = max(at, loop.time(), self._next_start)
+        self._next_start = at + max((limit.interval_s for limit in limits_of(self.account)), default=0.0)
+        await asyncio.sleep(at - loop.time())
 
     async def give_back(self, lease: Lease, requests: int) -> None:
         """Returns the last `requests` of a lease, which were not made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ def ref_of(tenant: str, source: str, kind: str, source_id: str) -> str:
 class Row:
     """One claimed asset, as the work on it needs it.
 
+    `retired` are remote ids of videos that failed at the destination and were given up for another.
     `state` is the one it was claimed from, `attempts` counts this attempt, `deaths` the claims of it that ended without
     a word. `intent` says that an earlier create call may have been made and was never answered.
     """
@@ -52,6 +53,7 @@ class Row:
     facts: Mapping[str, Any] | None
     duration_ms: int | None
     remote_id: str | None
+    retired: Sequence[str] = ()
 
     @classmethod
     def from_record(cls, record: asyncpg.Record) -> Self:

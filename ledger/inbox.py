@@ -59,6 +59,8 @@ _MOVED: Final = """
     where a.ref = t.row_ref
       -- A second video with our reference is a duplicate: it moves nothing, reconciliation names it.
       and (a.remote_id is null or a.remote_id = t.remote_id)
+      -- A video that was given up for another has nothing more to say.
+      and not t.remote_id = any(a.retired)
       -- Only a video that we made, or may have made, can be gone.
       and (t.state <> 'deleted' or a.remote_id is not null or coalesce(a.skipped_from, a.state) = 'creating')
       and coalesce(a.skipped_from, a.state) || '>' || t.state = any({legal})

@@ -9,6 +9,7 @@ import asyncpg
 
 from ledger.assets import VIDEO, ref_of
 from ledger.engine import Connection, Engine, clean, fit
+from ledger.transitions import DEAD
 from sources.base import Item, ListedPage
 
 
@@ -51,13 +52,24 @@ on conflict (tenant, source, kind, source_id) do update set
     claimed_duration_ms = excluded.claimed_duration_ms, metadata = excluded.metadata,
     state = coalesce(asset.skipped_from, 'pending'), skipped_from = null, reason = null, detail = null,
     attempts = 0, deaths = 0, not_before = null, updated_at = now()
-where asset.state = 'skipped' and (asset.remote_id is null or asset.account = excluded.account)
+where asset.state = 'skipped'
+  and (asset.account = excluded.account or (asset.remote_id is null and asset.intent_at is null))
 returning ref
 """
 """The one statement that decides ownership: a new row, or one that an earlier run skipped; anything else is owned."""
 
+_CORRECT: Final = """
+update asset a set
+    title = i.title, locator = i.locator, size = i.size, claimed_duration_ms = i.duration_ms, metadata = i.metadata,
+    updated_at = now()
+from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::jsonb[])
+    as i(ref, title, locator, size, duration_ms, metadata)
+where a.ref = i.ref and a.run <> $7 and a.state = any($8)
+"""
+"""A dead letter of an earlier run stays its own, but what the source now says of it is what a redrive will use."""
+
 _KNOWN: Final = """
-select ref, source_id, run = $1 as ours, position, locator from asset where ref = any($2)
+select ref, source_id, run = $1 as ours, position, locator, state from asset where ref = any($2)
 """
 
 _LISTED: Final = """
@@ -108,15 +120,23 @@ async def write_page(engine: Engine, walker: Walker, sequence: int, page: Listed
         await connection.execute(_RUN_LOCK, walker.run)
         added = {r["ref"] for r in await connection.fetch(_OWN, *_items(walker, first))}
         owned = 0
+        dead: dict[str, Item] = {}
         missing = [ref for ref in first if ref not in added]
         if missing:
             for known in await connection.fetch(_KNOWN, walker.run, missing):
                 item = first[known["ref"]]
                 if not known["ours"]:
                     owned += 1
+                    if known["state"] in DEAD:
+                        dead[known["ref"]] = item
                 elif known["position"] != item.position and walker.walk == 1:
                     twice += 1
                     _tell_twice(seen, item, known["position"], known["locator"])
+        if dead:
+            refs, _, _, titles, locators, sizes, durations, metadata = _items(walker, dead)[5:]
+            await connection.execute(
+                _CORRECT, refs, titles, locators, sizes, durations, metadata, walker.run, list(DEAD)
+            )
         written = await connection.fetchval(
             _LISTED,
             walker.run,

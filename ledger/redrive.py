@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from faults import Fault
 from ledger.engine import Connection, Engine
-
-DEAD: Final = ("failed", "rejected", "mismatched")
-"""The states that a person may have taken up again, once what was wrong is mended."""
+from ledger.transitions import DEAD
 
 _WANTED: Final = """
     a.state = any($1) and ($2::text is null or a.run = $2)
@@ -44,6 +42,9 @@ update asset a set
     remote_id = case
         when a.state = 'mismatched' and a.reason = 'remote-missing' then null
         when a.state = 'mismatched' or a.reason = 'not-ready-in-time' then a.remote_id end,
+    retired = case
+        when a.remote_id is null or a.state = 'mismatched' or a.reason = 'not-ready-in-time' then a.retired
+        else a.retired || a.remote_id end,
     processing_at = case when a.reason = 'not-ready-in-time' then now() else a.processing_at end
 from numbered where a.ref = numbered.ref
 """  # noqa: S608  # composed of constants

@@ -43,6 +43,9 @@ WITHIN_PHASE: Final = [
 ]
 """The steps that leave a row in its phase, to be tried again: its attempts and deaths go on counting."""
 
+DEAD: Final = ("failed", "rejected", "mismatched")
+"""Dead letters: what a person may have taken up again, once what was wrong is mended."""
+
 UNFINISHED: Final = ("pending", "inventoried", "creating", "processing", "ready")
 """What a cancelled run hands on to a later one."""
 

@@ -106,7 +106,7 @@ class Walker:
             if len(held) < _ELEMENT_HEADER:
                 self._need = _ELEMENT_HEADER
                 return
-            self._move(_element_end(held, start))
+            self._move(start, _element_end(held, start))
             if held.startswith(_SEGMENT):
                 self.wanted = None
         elif self._matroska:
@@ -137,11 +137,13 @@ class Walker:
             self._open = True
             self._end, self.wanted = start, None
             return
-        self._move(start + length)
+        self._move(start, start + length)
 
-    def _move(self, end: int | None) -> None:
+    def _move(self, start: int, end: int | None) -> None:
         self._end = self.wanted = end
-        self._held.clear()
+        # A short element may end within what was held to read its header: the rest begins the next one, and doesn't
+        # come again.
+        del self._held[: len(self._held) if end is None else end - start]
         self._need = _BOX_HEADER
 
 

@@ -315,8 +315,7 @@ def judged(report: dict[str, Any] | None, size: int) -> Outcome:
     pictures = [
         stream
         for stream in report.get("streams", [])
-        if stream.get("codec_type") == "video"
-        and not stream.get("disposition", {}).get("attached_pic")
+        if stream.get("codec_type") == "video" and not stream.get("disposition", {}).get("attached_pic")
     ]
     if not pictures:
         return Outcome("no_video_stream", "the file has no moving picture", size=size)

@@ -243,7 +243,10 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
         base_url="http://127.0.0.1", token="t", timeout_s=timeout_s, quiet_s=quiet_s  # type: ignore[arg-type]
     )  # fmt: skip
     offers = Capabilities("exact", False, True, 1000)
-    account = SimpleNamespace(settings=settings, governor=None, destination=SimpleNamespace(capabilities=offers))
+    async def start(at: float) -> None: ...
+
+    pace = SimpleNamespace(start=start)
+    account = SimpleNamespace(settings=settings, governor=pace, destination=SimpleNamespace(capabilities=offers))
     seen: dict[str, float] = {}
 
     class OneRow:

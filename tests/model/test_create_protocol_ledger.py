@@ -117,8 +117,9 @@ class Rig:
         now = datetime.now(UTC)
         await self.engine.execute(
             "update asset set run = 'first', page = 1, state = $1, skipped_from = $2, claim = $3, claim_key = 'k',"
+            # The model has no row that gave a video up for another: each step stands for itself.
             " claim_until = $4, intent_at = $5, quiet_until = $6, attempts = $7, remote_id = $8, deaths = 0,"
-            " facts = '{}', not_before = null, reason = null, fence = nextval('fence_number')",
+            " retired = '{}', facts = '{}', not_before = null, reason = null, fence = nextval('fence_number')",
             row.state,
             row.skipped_from,
             uuid.uuid4() if row.claim else None,

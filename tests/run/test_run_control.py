@@ -186,3 +186,15 @@ async def test_a_destination_that_is_down_parks_the_run_and_no_row_pays_for_it(r
     rig.sandbox.faults(refuse_503_rate=0.0)
     await handle.execute_update("resume", {})
     assert (await handle.result())["states"] == {"verified": 60}
+
+
+async def test_what_the_source_says_now_is_what_a_redrive_uses(rig, unique):
+    await rig.migrate(unique, rig.manifest([("moved", f"{rig.files}/old-place.mp4"), *rig.videos(1)]))
+    assert await rig.states() == {"rejected": 1, "verified": 1}
+
+    corrected = rig.manifest([("moved", f"{rig.files}/other.mp4"), *rig.videos(1)])
+    again = await rig.migrate(f"{unique}-again", corrected)
+    assert (again["added"], again["owned"]) == (0, 2), "the row stays with the run that has it"
+    result = await rig.migrate(f"{unique}-redrive", corrected, redrive={"reasons": ["source-not-found"]})
+    assert result["states"] == {"verified": 1}
+    assert await rig.states() == {"verified": 2}

@@ -88,6 +88,7 @@ create table asset (
     facts               jsonb,
     duration_ms         bigint,
     remote_id           text,
+    retired             text[] not null default '{}',
     remote_duration_ms  bigint,
     remote_width        integer,
     remote_height       integer,
