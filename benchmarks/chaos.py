@@ -32,8 +32,7 @@ from temporalio.service import RPCError
 
 from benchmarks.fleet import ACCOUNT, Fleet
 from faults import REASONS
-from ledger.transitions import DEAD
-from ledger.transitions import allowed
+from ledger.transitions import DEAD, allowed
 from workflows.ids import migration_id
 
 HAND: Final = 25
@@ -68,7 +67,6 @@ SHARES: Final = {"worker": 0.55, "endpoint": 0.15, "temporal": 0.13, "postgres":
 """Of the kills, by kind."""
 STALLS: Final = 0.1
 """Stalls for each kill."""
-DEAD: Final = ("failed", "rejected", "mismatched")
 REDRIVES: Final = 3
 
 AUDIT: Final = """
