@@ -24,7 +24,7 @@ ENV PATH=/opt/longhaul/bin:$PATH \
     PYTHONUNBUFFERED=1
 
 WORKDIR /app
-COPY client.py connection.py crossings.py display.py faults.py relay.py settings.py starter.py telemetry.py webhook.py worker.py ./
+COPY client.py connection.py crossings.py display.py faults.py program.py relay.py settings.py starter.py telemetry.py webhook.py worker.py ./
 COPY activities/ activities/
 COPY destinations/ destinations/
 COPY governor/ governor/

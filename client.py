@@ -121,7 +121,7 @@ async def start_run(client: Client, settings: Settings, run: str, asked: Migrati
     try:
         await client.start_workflow(
             "MigrationWorkflow",
-            asked.model_dump(mode="json", exclude_none=True),
+            asked.model_dump(mode="json", exclude_none=True, exclude_defaults=True),
             id=migration_id(run),
             task_queue=TASK_QUEUE,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
@@ -253,12 +253,15 @@ def _innermost(error: BaseException) -> str:
     while isinstance(error, (WorkflowFailureError, FailureError)) and error.cause is not None:
         error = error.cause
     if isinstance(error, ApplicationError):
-        return error.message
+        worker = " (the worker says so: it reads its settings when it starts)"
+        return error.message + (worker if error.type == "settings-refused" else "")
     return str(error) or type(error).__name__
 
 
-async def write_map(settings: Settings, run: str, output: Path | None, *, as_json: bool = False) -> int:
-    """Writes the run's id map, streamed; returns its rows.
+async def write_map(
+    settings: Settings, run: str, output: Path | None, *, as_json: bool = False, library: bool = False
+) -> int:
+    """Writes the id map of the run, or of its whole library, streamed; returns its rows.
 
     Raises Fault where the ledger has no such run, and then leaves the file as it was, or where it cannot be written.
     """
@@ -271,7 +274,7 @@ async def write_map(settings: Settings, run: str, output: Path | None, *, as_jso
                 writer = csv.writer(file, lineterminator="\n")
                 if not as_json:
                     writer.writerow(columns)
-                async for record in questions.id_map(engine, run):
+                async for record in questions.id_map(engine, run, library=library):
                     count += 1
                     if as_json:
                         file.write(json.dumps({name: record[name] for name in columns}, ensure_ascii=False) + "\n")

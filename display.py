@@ -20,6 +20,8 @@ from workflows.messages import EstimateResult, Phase, Progress
 
 _BAR: Final = 28
 _RATE_OVER_S: Final = 15.0
+_RATE_AFTER_S: Final = 3.0
+"""A rate over less would be a guess."""
 _STYLES: Final = {"verified": "green", "ready": "green", "rejected": "yellow", "failed": "red", "mismatched": "red"}
 _ORDER: Final = ("verified", "ready", "processing", "creating", "inventoried", "pending", "skipped", "deleted")
 """How a library's counts are told: what arrived first, what needs a person last."""
@@ -116,12 +118,15 @@ class Rates:
         now = time.monotonic() if now is None else now
         rated = []
         for line in lines:
+            if line.state != "open":
+                rated.append(line)
+                continue
             seen = self._seen.setdefault(line.phase, deque())
             seen.append((now, line.done))
             while now - seen[0][0] > _RATE_OVER_S:
                 seen.popleft()
             began, first = seen[0]
-            rate = (line.done - first) / (now - began) if now - began > 0.5 and line.done > first else None
+            rate = (line.done - first) / (now - began) if now - began > _RATE_AFTER_S and line.done > first else None
             rated.append(replace(line, rate=rate))
         return rated
 

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client
 
+import program
 import telemetry
 from client import (
     ANSWER_S,
@@ -501,10 +502,13 @@ async def report(run: Run, as_json: Json = False) -> None:
 async def id_map(
     run: Run,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file; default: print.")] = None,
+    library: Annotated[
+        bool, typer.Option("--library", help="Every video of the run's library, also what other runs have.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines instead of CSV.")] = False,
 ) -> None:
     """The id map: for every asset of the run its id at the source, its remote id, state and playback address."""
-    count = await write_map(_settings(), run, output, as_json=as_json)
+    count = await write_map(_settings(), run, output, as_json=as_json, library=library)
     if output is not None:
         say(err, f"{count} rows in {output}")
 
@@ -533,7 +537,14 @@ async def _tell(run: str, message: str, note: str, as_json: bool) -> None:
     if as_json:
         _print_json({"run": run, "message": message, "answered": True, "state": progress.state})
     else:
-        say(out, f"run {run} is {progress.state}")
+        say(out, f"run {run}: {_DONE[message]} (it is {progress.state} at present)")
+
+
+_DONE: Final = {
+    "pause": "it begins no more videos",
+    "resume": "it goes on",
+    "approve": "approved, its creates may begin",
+}
 
 
 Note = Annotated[str, typer.Option("--note", help="Why, for the record.")]
@@ -655,4 +666,4 @@ def demo(as_json: Json = False) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    program.run(app)

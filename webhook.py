@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.client import Client
 
+import program
 import telemetry
 from connection import connect
 from crossings import crossing
@@ -214,4 +215,4 @@ async def _serve(settings: Settings, server: uvicorn.Server) -> None:
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(main)
-    app()
+    program.run(app)

@@ -19,6 +19,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
+import program
 import telemetry
 from activities.accounts import Accounts
 from activities.creating import CreateActivities
@@ -204,4 +205,4 @@ def main(
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(main)
-    app()
+    program.run(app)

@@ -35,7 +35,8 @@ class SettleActivities:
 async def result(engine: Engine, page: PageInput, deadline_s: float) -> PageResult:
     found = await remotes.waiting(engine, page.run, page.page)
     left = len(found.remote_ids)
-    return PageResult(page=page.page, left=left, wait_s=max(0.0, deadline_s - found.quiet_s) if left else 0.0)
+    wait_s = max(0.0, deadline_s - found.quiet_s) if left else 0.0
+    return PageResult(page=page.page, done=found.ready, left=left, wait_s=wait_s)
 
 
 @dataclass(slots=True)

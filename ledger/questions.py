@@ -218,14 +218,17 @@ async def history(engine: Engine, name: str) -> Sequence[History]:
 
 _MAP: Final = """
 select ref, source_id, remote_id, state, playback, title, duration_ms, account, reason
-from asset where run = $1 and ref > $2 order by ref limit 1000
+from asset
+where ref > $2
+  and case when $3 then (tenant, source) = (select r.tenant, r.source from run r where r.run = $1) else run = $1 end
+order by ref limit 1000
 """
 
 
-async def id_map(engine: Engine, run: str) -> AsyncIterator[asyncpg.Record]:
-    """Every asset of the run with its remote id, by ref, in bounded memory."""
+async def id_map(engine: Engine, run: str, *, library: bool = False) -> AsyncIterator[asyncpg.Record]:
+    """Every asset of the run, or of the run's whole library, with its remote id, by ref, in bounded memory."""
     after = ""
-    while records := await engine.fetch(_MAP, run, after):
+    while records := await engine.fetch(_MAP, run, after, library):
         for record in records:
             yield record
         after = records[-1]["ref"]

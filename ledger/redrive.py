@@ -116,5 +116,8 @@ async def run_like(engine: Engine, run: str | None, assets: Sequence[str]) -> Ru
     are alike. Raises Fault("run-unknown")."""
     record = await engine.fetchrow(_LIKE, run, list(assets))
     if record is None:
-        raise Fault("run-unknown", f"name the run whose source and account are meant: {run or 'there are several'}")
+        raise Fault(
+            "run-unknown",
+            f"no run {run!r}" if run else "there are several sources or accounts: say which with `--of RUN`",
+        )
     return RunLike(**record)

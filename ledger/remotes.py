@@ -134,7 +134,8 @@ def _video(record: asyncpg.Record) -> RemoteVideo:
 
 _WAITING: Final = """
 select coalesce(array_agg(remote_id order by position) filter (where state = 'processing'), '{}') as remote_ids,
-       coalesce(extract(epoch from clock_timestamp() - max(updated_at)), 0)::float8 as quiet_s
+       coalesce(extract(epoch from clock_timestamp() - max(updated_at)), 0)::float8 as quiet_s,
+       count(*) filter (where state = 'ready') as ready
 from asset where run = $1 and page = $2
 """
 
@@ -142,16 +143,17 @@ from asset where run = $1 and page = $2
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """The page's videos that are still processing as far as we know, by remote id, and the seconds since anything of
-    the page last moved."""
+    the page last moved. `ready` counts those that are."""
 
     remote_ids: Sequence[str]
     quiet_s: float
+    ready: int = 0
 
 
 async def waiting(engine: Engine, run: str, page: int) -> Waiting:
     record = await engine.fetchrow(_WAITING, run, page)
     assert record is not None, "an aggregate has a row"
-    return Waiting(record["remote_ids"], record["quiet_s"])
+    return Waiting(record["remote_ids"], record["quiet_s"], record["ready"])
 
 
 _GIVE_UP: Final = """

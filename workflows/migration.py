@@ -118,16 +118,16 @@ class MigrationWorkflow:
             self._take_up(asked.carried)
         else:
             opened = await self._open_run(asked)
-            # A message may have come before the answer.
-            self._approved = self._approved or opened.approved
-            self._paused = self._paused or opened.state == "paused"
-            self._state = "paused" if self._paused else "running"
-            if self._paused and opened.state != "paused":
-                await self._set_state("paused")
             self._phases = {
                 phase: PhaseProgress(phase=phase, state="closed" if phase in opened.closed else "waiting")
                 for phase in asked.plan
             }
+            # A message may have come before the answer: until now it only set a flag.
+            self._approved = self._approved or opened.approved
+            self._paused = self._paused or (opened.state == "paused" and not self._told_to_resume)
+            self._state = "paused" if self._paused else "running"
+            if self._state != opened.state:
+                await self._set_state(self._state)
         before: Phase | None = None
         opened_step: AdvanceResult | None = None
         for phase in asked.plan:
@@ -516,13 +516,14 @@ class MigrationWorkflow:
     async def _pause(self, why: ResumeInput | None) -> None:
         if not self._paused and self._state not in ("finished", "cancelled"):
             self._paused = True
-            if self._state == "running":
+            # Before the run is open there is nothing to write to: its opening heeds what came early.
+            if self._state == "running" and self._phases:
                 await self._set_state("paused", detail=why.note if why else None)
 
     async def _resume(self, why: ResumeInput | None) -> None:
         was_paused, self._paused = self._paused, False
         self._told_to_resume = True
-        if was_paused and self._state == "paused":
+        if was_paused and self._state == "paused" and self._phases:
             await self._set_state("running", detail=why.note if why else None)
 
     # ------------------------------------------------------------------------------------------------ place and display

@@ -243,6 +243,7 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
         base_url="http://127.0.0.1", token="t", timeout_s=timeout_s, quiet_s=quiet_s  # type: ignore[arg-type]
     )  # fmt: skip
     offers = Capabilities("exact", False, True, 1000)
+
     async def start(at: float) -> None: ...
 
     pace = SimpleNamespace(start=start)

@@ -198,3 +198,23 @@ async def test_what_the_source_says_now_is_what_a_redrive_uses(rig, unique):
     result = await rig.migrate(f"{unique}-redrive", corrected, redrive={"reasons": ["source-not-found"]})
     assert result["states"] == {"verified": 1}
     assert await rig.states() == {"verified": 2}
+
+
+async def test_a_message_that_comes_before_any_worker_takes_effect_when_one_comes(rig_factory, unique):
+    rig = await rig_factory(work=False)
+    handle = await rig.start(unique, rig.manifest(rig.videos(4)))
+    await handle.signal("pause")
+    async with worker.running(rig.settings, rig.client):
+        await rig.until(lambda: _state_is(rig, unique, "paused"), "the run opens paused")
+        assert await rig.states() == {}
+        await handle.signal("resume")
+        assert (await handle.result())["states"] == {"verified": 4}
+
+
+async def test_a_pause_that_is_taken_back_before_any_worker_comes_holds_nothing_up(rig_factory, unique):
+    rig = await rig_factory(work=False)
+    handle = await rig.start(unique, rig.manifest(rig.videos(4)))
+    await handle.signal("pause")
+    await handle.signal("resume")
+    async with worker.running(rig.settings, rig.client):
+        assert (await handle.result())["states"] == {"verified": 4}
