@@ -28,6 +28,7 @@ CROSSINGS: Final = {
     "listing-page": "a listed page becomes rows",
     "check-listing": "what a listing lacks is noted",
     "claim": "rows are claimed",
+    "renew": "the claims on rows in hand are lengthened",
     "expire": "the claims of a dead attempt are ended",
     "finish": "results are written",
     "lease": "requests are leased from the account's budget",

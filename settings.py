@@ -101,7 +101,7 @@ class WorkerSettings(_Section):
     """This build's id in the worker deployment "longhaul": workers of several builds can then serve side by side, pages
     staying with the build that began them. None: no worker versioning."""
     lease_s: float = Field(default=120.0, ge=5)
-    """Seconds after which a claim may be taken over; longer than any single call of a row's work."""
+    """Seconds after which the claims of a worker that no longer renews them may be taken over."""
 
 
 class EndpointSettings(_Section):

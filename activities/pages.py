@@ -78,7 +78,7 @@ class PageRun:
         self._counts: Counter[str] = Counter()
         self._left_phase = 0
         self._stop: Fault | None = None
-        self._open: dict[str, tuple[int, Row]] = {}
+        self._open: dict[tuple[int, str], Row] = {}
         self._writer = _Writer(bench, self._written)
 
     async def __call__(self) -> PageResult:
@@ -87,6 +87,7 @@ class PageRun:
         if self._attempt > 1:
             with crossing("expire"):
                 await claims.expire(self._bench.engine, self._place, self._key)
+        renewing = asyncio.create_task(self._renew())
         try:
             async with asyncio.TaskGroup() as rows:
                 try:
@@ -95,7 +96,8 @@ class PageRun:
                     # The ledger is out of reach: what is in hand is still finished, and written when it is back.
                     self._stop = fault
         finally:
-            for fence, row in list(self._open.values()):
+            renewing.cancel()
+            for (fence, _), row in list(self._open.items()):
                 self._end(fence, outcomes.handed_back(row))  # cancelled before its work began
             await self._writer.close()
         if self._stop is not None:
@@ -150,7 +152,7 @@ class PageRun:
                 if window is None:
                     return
                 for row, start in zip(window.rows, starts, strict=False):
-                    self._open[row.ref] = (window.fence, row)
+                    self._open[window.fence, row.ref] = row
                     rows.create_task(self._one(window, row, base + start))
             finally:
                 await bench.hand.put_down(slots - used)
@@ -159,6 +161,19 @@ class PageRun:
         if self._governor is not None:
             with crossing("budget"):
                 await self._governor.give_back(lease, requests)
+
+    async def _renew(self) -> None:
+        """Rows may wait in hand for longer than a lease, for a turn or for slow neighbours; their claims must not look
+        like a dead worker's meanwhile."""
+        lease_s = self._bench.settings.lease_s
+        while True:
+            await asyncio.sleep(lease_s / 3)
+            if self._open:
+                try:
+                    with crossing("renew"):
+                        await claims.renew(self._bench.engine, list(self._open), lease_s)
+                except Fault as fault:
+                    log.warning("claims not renewed", rows=len(self._open), reason=fault.code, detail=fault.detail)
 
     def _may_claim(self) -> bool:
         return self._stop is None and not activity.is_worker_shutdown()
@@ -178,7 +193,7 @@ class PageRun:
             self._end(window.fence, outcome)
 
     def _end(self, fence: int, outcome: Outcome) -> None:
-        del self._open[outcome.ref]
+        del self._open[fence, outcome.ref]
         self._writer.put(fence, outcome)
 
     async def _attempted(self, row: Row, start: float) -> Outcome:

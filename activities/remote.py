@@ -92,6 +92,8 @@ async def _asked(account: Account, question: Callable[[], Awaitable[T]]) -> T:
                 continue
             tries += 1
             if fault.permanent or fault.scope is Scope.RUN or tries >= TRIES:
+                if fault is stop:
+                    raise
                 raise fault from stop
             await asyncio.sleep(0.5 * 2.0**tries)
         else:

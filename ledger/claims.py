@@ -9,7 +9,7 @@ death is counted.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -203,6 +203,20 @@ async def expire(engine: Engine, place: Place, key: str) -> None:
     """Ends the claims of an earlier attempt of the same execution, which Temporal has declared dead, so that this one
     need not wait for the lease. A create's quiet time stays."""
     await engine.execute(_EXPIRE, place.run, place.page, list(PHASE_STATES[place.phase]), key)
+
+
+_RENEW: Final = """
+update asset a set claim_until = greatest(a.claim_until, clock_timestamp() + make_interval(secs => $3))
+from unnest($1::text[], $2::bigint[]) as held(ref, fence)
+where a.ref = held.ref and a.fence = held.fence and a.claim_until > clock_timestamp()
+"""
+
+
+async def renew(engine: Engine, held: Collection[tuple[int, str]], lease_s: float) -> None:
+    """Lengthens the claims on rows, by fence and ref, that a living worker still works. One that has run out, or was
+    ended by `expire`, stays so."""
+    fences, refs = [fence for fence, _ in held], [ref for _, ref in held]
+    await engine.execute(_RENEW, refs, fences, lease_s)
 
 
 _FINISH: Final = """

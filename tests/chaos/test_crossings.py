@@ -35,6 +35,7 @@ SCENARIOS = {
     "run-state": Scenario(given={"approval": True}, afterwards=approve),
     "cancel-run": Scenario(given={"approval": True}, meanwhile=cancel_at_approval, verify=cancelled_and_taken_up),
     "expire": Scenario(earlier=("claim:after",)),
+    "renew": Scenario(faults={"operations": ["create"], "latency_ms": 1800}),
     "pause": Scenario(faults={"operations": ["create"], "script": ["refuse_429"]}),
     "lookup": Scenario(faults={"operations": ["create"], "script": ["lost_answer"]}),
     "apply": Scenario(faults=NO_EVENTS),

@@ -143,7 +143,7 @@ async def rig_factory(
             settings = Settings(
                 ledger=LedgerSettings(dsn=database),
                 temporal={"address": temporal.address},
-                media={"allow_private_addresses": True},
+                media={"allow_private_addresses": True, **sections.pop("media", {})},
                 endpoint={"port": port, "relay_interval_s": 0.05},
                 accounts={
                     "sandbox": {
