@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faults import REASONS
-from workflows.messages import EstimateResult, Phase, Progress
+from workflows.messages import Phase, Progress
 
 _BAR: Final = 28
 _RATE_OVER_S: Final = 15.0
@@ -163,26 +163,11 @@ def waiting_for(progress: Progress) -> Sequence[str]:
         lines = (f"parked: {reason.words} ({reason.code})", progress.park.detail, reason.remedy, again)
         return [line for line in lines if line]
     if progress.state == "awaiting-approval":
-        words = f": {estimate_words(progress.estimate)}" if progress.estimate else ""
+        words = f": {progress.estimate.words()}" if progress.estimate else ""
         return [f"waits for approval{words}", f"go on with: starter.py approve {progress.run}"]
     if progress.state == "paused":
         return [f"paused; go on with: starter.py resume {progress.run}"]
     return []
-
-
-def estimate_words(estimate: EstimateResult) -> str:
-    words = [f"{estimate.to_create} videos", f"{estimate.hours:.2f} h", f"{estimate.gigabytes:.3f} GB"]
-    if estimate.unknown_duration:
-        words.append(f"{estimate.unknown_duration} of unknown duration")
-    if estimate.seconds is not None:
-        words.append(f"at least {duration(estimate.seconds)} at the declared pace")
-    if estimate.cost is not None:
-        words.append(f"about {estimate.cost:.2f} at the price in the settings")
-    if estimate.owned:
-        words.append(f"{estimate.owned} owned by earlier runs")
-    if estimate.rejected:
-        words.append("rejected: " + ", ".join(f"{n} {reason}" for reason, n in sorted(estimate.rejected.items())))
-    return ", ".join(words)
 
 
 class PlainProgress:

@@ -87,9 +87,6 @@ _ALL: Final[tuple[Reason, ...]] = (
         "the address is of a kind that is not fetched",
         "give an http or https address outside private networks, or allow private addresses in the settings",
     ),
-    _row_permanent(
-        "source-failed-there", "the video had already failed at the source", "repair it at the source, then redrive"
-    ),
     _row_transient("source-busy", "the source is overloaded", "it is tried again later by itself"),
     _row_transient("source-unreachable", "the source did not answer", "check the source; it is tried again later"),
     _row_transient("source-timeout", "reading the file took too long", "check the source's speed; tried again later"),
@@ -109,11 +106,6 @@ _ALL: Final[tuple[Reason, ...]] = (
     ),
     _row_permanent("name-too-long", "the title or reference exceeds the destination's limit", "shorten the title"),
     _row_permanent("remote-deleted", "the video was deleted at the destination", "redrive if that was a mistake"),
-    _row_permanent(
-        "duplicate-at-destination",
-        "the destination holds more than one video with this reference",
-        "keep the one in the id map and delete the others",
-    ),
     _row_transient("destination-error", "the destination answered with an error", "it is tried again later by itself"),
     _row_transient(
         "destination-timeout", "the destination did not answer in time", "it is looked up, then tried again"
@@ -163,7 +155,6 @@ _ALL: Final[tuple[Reason, ...]] = (
     ),
     Reason("right-missing", Scope.RUN, True, "the credentials lack a right", "grant it at the host and resume the run"),
     Reason("plan-limit", Scope.RUN, False, "the account's plan is used up", "raise the plan and resume the run"),
-    Reason("allowance-spent", Scope.RUN, False, "the allowance is at its floor", "it goes on when it is renewed"),
     Reason("destination-down", Scope.RUN, False, "the destination has been down for minutes", "it resumes by itself"),
     Reason(
         "source-credentials-refused",

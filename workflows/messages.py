@@ -6,6 +6,7 @@ fields they don't know, except what people write by hand (`MigrationInput`), whe
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -329,6 +330,21 @@ class EstimateResult(_Message):
     owned: int = 0
     seconds: float | None = None
     cost: float | None = None
+
+    def words(self) -> str:
+        """The estimate as a person reads it."""
+        words = [f"{self.to_create} videos", f"{self.hours:.2f} h", f"{self.gigabytes:.3f} GB"]
+        if self.unknown_duration:
+            words.append(f"{self.unknown_duration} of unknown duration")
+        if self.seconds is not None:
+            words.append(f"at least {timedelta(seconds=round(self.seconds))} at the declared pace")
+        if self.cost is not None:
+            words.append(f"about {self.cost:.2f} at the price in the settings")
+        if self.owned:
+            words.append(f"{self.owned} owned by earlier runs")
+        if self.rejected:
+            words.append("rejected: " + ", ".join(f"{n} {reason}" for reason, n in sorted(self.rejected.items())))
+        return ", ".join(words)
 
 
 Progress.model_rebuild()

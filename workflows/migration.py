@@ -447,7 +447,7 @@ class MigrationWorkflow:
     async def _await_approval(self) -> None:
         estimate: EstimateResult = await self._call("estimate", RunInput(run=self._run), EstimateResult)
         self._estimate = estimate
-        await self._set_state("awaiting-approval", detail=_in_words(estimate))
+        await self._set_state("awaiting-approval", detail=estimate.words())
         await workflow.wait_condition(lambda: self._approved)
         await self._set_state("paused" if self._paused else "running", approved=True)
 
@@ -593,7 +593,7 @@ class MigrationWorkflow:
             again = f"; goes on by itself in {self._park.wait_s:.0f} s" if self._park.wait_s else "; waits for `resume`"
             lines.append(f"parked: **{self._park.reason}**{again}\n\n{self._park.detail}")
         if self._estimate and self._state == "awaiting-approval":
-            lines.append(f"waits for `approve`: {_in_words(self._estimate)}")
+            lines.append(f"waits for `approve`: {self._estimate.words()}")
         lines.append(
             "\n".join(
                 ["| phase | state | pass | pages | rows done | rows left |", "|---|---|---|---|---|---|"]
@@ -606,18 +606,3 @@ class MigrationWorkflow:
         if self._assets:
             lines.append("assets: " + ", ".join(f"{count} {state}" for state, count in sorted(self._assets.items())))
         workflow.set_current_details("\n\n".join(lines))
-
-
-def _in_words(estimate: EstimateResult) -> str:
-    words = [f"{estimate.to_create} videos to create", f"{estimate.hours:.1f} h", f"{estimate.gigabytes:.2f} GB"]
-    if estimate.unknown_duration:
-        words.append(f"{estimate.unknown_duration} of unknown duration")
-    if estimate.seconds is not None:
-        words.append(f"at least {timedelta(seconds=round(estimate.seconds))}")
-    if estimate.cost is not None:
-        words.append(f"about {estimate.cost:.2f} to encode")
-    if estimate.owned:
-        words.append(f"{estimate.owned} already owned by earlier runs")
-    if estimate.rejected:
-        words.append("rejected: " + ", ".join(f"{n} {reason}" for reason, n in sorted(estimate.rejected.items())))
-    return ", ".join(words)
