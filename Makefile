@@ -33,7 +33,7 @@ down: setup
 	@$(PY) -m devstack down
 
 test: setup
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n 2 --dist loadfile
 
 check: setup
 	@$(PY) -m ruff check .
