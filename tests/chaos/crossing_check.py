@@ -20,7 +20,7 @@ READS = {
 }
 """What only asks the ledger: a kill there changes nothing."""
 OTHERS = {
-    "governor": {"judged", "went_well"},
+    "governor": {"judged", "start", "went_well"},
     "destination": {"aclose", "capabilities", "parse_event", "verify"},
     "source": {"aclose", "model_dump", "stripeable"},
     "media": {"Limits"},
