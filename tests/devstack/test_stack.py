@@ -247,12 +247,12 @@ def test_a_damaged_state_file_says_what_to_do(folder: Path) -> None:
 
 def test_a_part_that_fails_takes_along_only_what_came_up_with_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _stack(folder, parts=("temporal",)).up()
-    monkeypatch.setenv("SANDBOX_FAULT", "no_such_switch=1")
+    monkeypatch.setenv("SANDBOX_LIMIT", "no-such-limit")
     with pytest.raises(ProcessFailed, match=r"sandbox ended with exit code 2; its log is .*sandbox\.log") as failure:
         _stack(folder).up()
-    assert "no_such_switch" in str(failure.value)
+    assert "no-such-limit" in str(failure.value)
     assert {part.name for part in Stack(folder=folder).status() if part.pid is not None} == {"temporal"}
-    monkeypatch.delenv("SANDBOX_FAULT")
+    monkeypatch.delenv("SANDBOX_LIMIT")
     assert _stack(folder).up().started == ["sandbox"]
 
 

@@ -297,7 +297,7 @@ def test_a_run_waits_for_approval_is_paused_resumed_and_cancelled(desk):
     assert (said.code, said.json["answered"]) == (0, True)
     _until_state(desk, "steered", "paused")
     assert "paused; go on with: starter.py resume steered" in desk("status", "steered").out
-    assert desk("pause", "steered").out == "run steered is paused\n"
+    assert desk("pause", "steered").out == "run steered: it begins no more videos (it is paused at present)\n"
     said = desk("cancel", "steered", "--json")
     assert said.json == {"run": "steered", "message": "cancel"}
     watched = desk("watch", "steered", "--json")
