@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,10 @@ from devstack.postgres import EmbeddedPostgres, ExistingPostgres
 from devstack.temporal import TemporalDevServer
 from ledger import schema
 from workflows.attributes import NAMES as SEARCH_ATTRIBUTES
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a script, where Ctrl-C is ignored: the programs under test must not inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DSN_VARIABLE = "LONGHAUL_TEST_DSN"
 SESSION_VARIABLE = "LONGHAUL_TEST_SESSION"

@@ -49,12 +49,12 @@ async def test_a_page_that_has_ended_or_was_never_begun_is_no_failure(rig_factor
     await rig.engine.execute("update inbox set signalled_at = null where run = $1", unique)
     relay = Relay(rig.engine, rig.client)
     sent = await asyncio.wait_for(asyncio.gather(*(relay.once() for _ in range(4))), 10)
-    # The endpoint's own relay may have been first.
-    assert sum(sent) <= 1
+    # The endpoint's own relay may have been first; and two relays may each have taken one of the page's two events.
+    assert sum(sent) <= 2
     assert await rig.engine.fetchval("select count(*) from inbox where signalled_at is null") == 0
 
     await rig.engine.execute("update inbox set signalled_at = null, page = 99 where run = $1", unique)
-    assert sum(await asyncio.wait_for(asyncio.gather(*(relay.once() for _ in range(4))), 10)) <= 1
+    assert sum(await asyncio.wait_for(asyncio.gather(*(relay.once() for _ in range(4))), 10)) <= 2
 
 
 async def test_a_mistake_of_ours_does_not_end_the_relay(rig_factory):
