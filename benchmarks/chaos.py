@@ -21,7 +21,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -89,6 +89,8 @@ class Options:
     workers: int = 3
     gap_s: float = 3.5
     """Seconds between two kills, on average."""
+    faults: Mapping[str, Any] = field(default_factory=lambda: FAULTS)
+    """The sandbox's switches."""
     undisturbed: bool = True
     """Whether to make a run without kills first, to compare with."""
     settle_s: float = 300.0
@@ -225,7 +227,10 @@ async def measure(options: Options, say: Callable[[str], None]) -> dict[str, Any
     """One undisturbed run, then runs under attack until the kills are spent, then what it came to."""
     logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # our own connections die too, which is no news
     async with Fleet.running(
-        workers=options.workers, temporal_file=True, faults={**FAULTS, "seed": options.seed}, variables=VARIABLES
+        workers=options.workers,
+        temporal_file=True,
+        faults={**options.faults, "seed": options.seed},
+        variables=VARIABLES,
     ) as fleet:
         fleet.video()
         await fleet.engine.execute(AUDIT)
@@ -263,7 +268,7 @@ async def measure(options: Options, say: Callable[[str], None]) -> dict[str, Any
         supervisor.cancel()
         dead = Counter(await _dead_letters(fleet))
         say(f"dead letters: {dead}")
-        await fleet.set_faults(**{name: 0 for name in FAULTS if name.endswith("_rate")})
+        await fleet.set_faults(**{name: 0 for name in options.faults if name.endswith("_rate")})
         for number in range(1, REDRIVES + 1):
             for tenant, reasons in (await _dead_by_tenant(fleet)).items():
                 run = f"{tenant}-again-{number}"
