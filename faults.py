@@ -87,6 +87,9 @@ _ALL: Final[tuple[Reason, ...]] = (
         "the address is of a kind that is not fetched",
         "give an http or https address outside private networks, or allow private addresses in the settings",
     ),
+    _row_permanent(
+        "source-failed", "the video had already failed at the source", "repair or replace it there, then redrive"
+    ),
     _row_transient("source-busy", "the source is overloaded", "it is tried again later by itself"),
     _row_transient("source-unreachable", "the source did not answer", "check the source; it is tried again later"),
     _row_transient("source-timeout", "reading the file took too long", "check the source's speed; tried again later"),

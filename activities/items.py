@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledger.assets import Row
+from sources.about import About
 from sources.base import Item
 
 
@@ -15,4 +16,5 @@ def item_of(row: Row) -> Item:
         size=row.size,
         duration_ms=row.claimed_duration_ms,
         metadata=row.metadata,
+        about=About.from_json(row.about),
     )

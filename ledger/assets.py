@@ -46,6 +46,7 @@ class Row:
     size: int | None
     claimed_duration_ms: int | None
     metadata: Mapping[str, Any]
+    about: Mapping[str, Any]
     state: str
     attempts: int
     deaths: int

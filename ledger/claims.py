@@ -70,7 +70,7 @@ ALONE_AFTER: Final = 2
 """Deaths after which a row is worked alone: what it did to its workers is then nobody else's death."""
 
 _ROW: Final = """a.ref, a.tenant, a.source_id, a.title, a.locator, a.position, a.size, a.claimed_duration_ms,
-              a.metadata, a.attempts, a.deaths, a.facts, a.duration_ms, a.remote_id, a.retired, a.fence"""
+              a.metadata, a.about, a.attempts, a.deaths, a.facts, a.duration_ms, a.remote_id, a.retired, a.fence"""
 
 _CLAIM: Final = f"""
 with gate as (

@@ -40,16 +40,18 @@ LONGEST_ID: Final = 2_000
 
 _OWN: Final = """
 insert into asset (ref, tenant, source, kind, source_id, run, page, position, account, title, locator, size,
-                   claimed_duration_ms, metadata, state)
+                   claimed_duration_ms, metadata, about, state)
 select i.ref, $1, $2, $3, i.source_id, $4, run.pages + 1, i.position, $5, i.title, i.locator, i.size, i.duration_ms,
-       i.metadata, 'pending'
+       i.metadata, i.about, 'pending'
 from run, unnest($6::text[], $7::text[], $8::bigint[], $9::text[], $10::text[], $11::bigint[], $12::bigint[],
-                 $13::jsonb[]) as i(ref, source_id, position, title, locator, size, duration_ms, metadata)
+                 $13::jsonb[], $14::jsonb[])
+                 as i(ref, source_id, position, title, locator, size, duration_ms, metadata, about)
 where run.run = $4
 on conflict (tenant, source, kind, source_id) do update set
     run = excluded.run, page = excluded.page, position = excluded.position, account = excluded.account,
     title = excluded.title, locator = excluded.locator, size = excluded.size,
     claimed_duration_ms = excluded.claimed_duration_ms, metadata = excluded.metadata,
+    about = excluded.about,
     state = coalesce(asset.skipped_from, 'pending'), skipped_from = null, reason = null, detail = null,
     attempts = 0, deaths = 0, not_before = null, updated_at = now()
 where asset.state = 'skipped'
@@ -61,10 +63,10 @@ returning ref
 _CORRECT: Final = """
 update asset a set
     title = i.title, locator = i.locator, size = i.size, claimed_duration_ms = i.duration_ms, metadata = i.metadata,
-    updated_at = now()
-from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::jsonb[])
-    as i(ref, title, locator, size, duration_ms, metadata)
-where a.ref = i.ref and a.run <> $7 and a.state = any($8)
+    about = i.about, updated_at = now()
+from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::jsonb[], $7::jsonb[])
+    as i(ref, title, locator, size, duration_ms, metadata, about)
+where a.ref = i.ref and a.run <> $8 and a.state = any($9)
 """
 """A dead letter of an earlier run stays its own, but what the source now says of it is what a redrive will use."""
 
@@ -133,9 +135,9 @@ async def write_page(engine: Engine, walker: Walker, sequence: int, page: Listed
                     twice += 1
                     _tell_twice(seen, item, known["position"], known["locator"])
         if dead:
-            refs, _, _, titles, locators, sizes, durations, metadata = _items(walker, dead)[5:]
+            refs, _, _, titles, locators, sizes, durations, metadata, about = _items(walker, dead)[5:]
             await connection.execute(
-                _CORRECT, refs, titles, locators, sizes, durations, metadata, walker.run, list(DEAD)
+                _CORRECT, refs, titles, locators, sizes, durations, metadata, about, walker.run, list(DEAD)
             )
         written = await connection.fetchval(
             _LISTED,
@@ -196,6 +198,7 @@ def _items(walker: Walker, items: dict[str, Item]) -> list[Any]:
         [fit(item.size) for item in values],
         [fit(item.duration_ms) for item in values],
         [dict(item.metadata) for item in values],
+        [dict(item.about.to_json()) for item in values],
     ]
 
 

@@ -10,6 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from faults import Fault
+from sources.about import NOTHING, About, Caption
+from sources.addresses import canonical
+
 PAGE_SIZE = 500
 """Items listed together: one page of the run."""
 
@@ -20,7 +24,7 @@ class Item:
 
     `position` is where it stands (a manifest's line number, an index in a listing), for messages to a person.
     `locator` is the address or path that the listing gave; it may be None where one must be asked for at use.
-    `size` in bytes and `duration_ms` are what the source claims, or None.
+    `size` in bytes and `duration_ms` are what the source claims, or None. `about` is what travels with the video.
     """
 
     source_id: str
@@ -30,6 +34,7 @@ class Item:
     size: int | None = None
     duration_ms: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    about: About = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,20 @@ class Location:
         return not self.address.lower().startswith(("http://", "https://"))
 
 
+class ListedExtras:
+    """Captions and posters for sources whose listing gives lasting addresses of them: those are used."""
+
+    async def locate_caption(self, item: Item, caption: Caption) -> Location:
+        """No request. Raises Fault("source-not-found") where the listing has no address."""
+        if caption.address is None:
+            raise Fault("source-not-found", f"{item.source_id!r}: no address for its {caption.language} {caption.kind}")
+        return Location(canonical(caption.address))
+
+    async def locate_poster(self, item: Item) -> Location | None:
+        """No request."""
+        return None if item.about.poster is None else Location(canonical(item.about.poster))
+
+
 class Source(Protocol):
     """One place videos come from."""
 
@@ -91,7 +110,15 @@ class Source(Protocol):
 
     async def locate(self, item: Item) -> Location:
         """A fresh address for this item, asked of the source where its listing's one expires.
-        Raises Fault with a source reason of scope "row"."""
+        Raises Fault with a source reason of scope "row": "source-failed" where the video had already failed there."""
+        ...
+
+    async def locate_caption(self, item: Item, caption: Caption) -> Location:
+        """A fresh address for one of the item's text tracks (SubRip or WebVTT). Raises as `locate`."""
+        ...
+
+    async def locate_poster(self, item: Item) -> Location | None:
+        """A fresh address for the item's poster; None where it has none. Raises as `locate`."""
         ...
 
     async def aclose(self) -> None: ...

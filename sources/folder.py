@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from faults import Fault
 from sources import cursors, values
-from sources.base import PAGE_SIZE, Item, ListedPage, Location, Problem
+from sources.base import PAGE_SIZE, Item, ListedExtras, ListedPage, Location, Problem
 
 SUFFIXES: Final = (
     ".3g2", ".3gp", ".asf", ".avi", ".divx", ".dv", ".f4v", ".flv", ".h264", ".hevc", ".m2ts", ".m2v", ".m4v", ".mkv",
@@ -71,7 +71,7 @@ class _Names:
     names: list[str]
 
 
-class FolderSource:
+class FolderSource(ListedExtras):
     """One folder. Not stripeable: where a page begins depends on the one before.
 
     `suffixes` are lower case, with their dot. `page_size` counts files and problems.

@@ -35,7 +35,7 @@ from governor.retry_after import parse_retry_after
 from settings import SourceSettings
 from sources import cursors, values
 from sources.addresses import canonical, redact, scrub
-from sources.base import PAGE_SIZE, Item, ListedPage, Location, Problem
+from sources.base import PAGE_SIZE, Item, ListedExtras, ListedPage, Location, Problem
 from sources.cycles import Trail
 
 BODY_LIMIT: Final = 33_554_432
@@ -187,7 +187,7 @@ class _NoAnswer(Exception):
         self.timed_out = timed_out
 
 
-class GenericSource:
+class GenericSource(ListedExtras):
     """One account at one listing host. `page_size` is the most items of a page; fewer where it is no multiple of the
     host's own. `token` goes into the header that the options name. `transport` stands in for the network.
 

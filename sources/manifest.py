@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from faults import Fault
 from sources import cursors, values
 from sources.addresses import canonical
-from sources.base import PAGE_SIZE, Item, ListedPage, Location, Problem
+from sources.base import PAGE_SIZE, Item, ListedExtras, ListedPage, Location, Problem
 
 Format = Literal["csv", "jsonl"]
 
@@ -71,7 +71,7 @@ class _Layout:
     """Column names as they stand; known ones in lower case, unnamed ones empty."""
 
 
-class ManifestSource:
+class ManifestSource(ListedExtras):
     """One manifest file. Not stripeable: where a row begins is only known once all before it have been read.
 
     `page_size` is the number of rows of a page, readable or not; blank rows are not counted among them.

@@ -21,6 +21,7 @@ ROW = Row(
     size=None,
     claimed_duration_ms=None,
     metadata={},
+    about={},
     state="pending",
     attempts=1,
     deaths=0,

@@ -142,6 +142,7 @@ def _row(state: str, intent: bool, attempts: int) -> Row:
         size=None,
         claimed_duration_ms=None,
         metadata={},
+        about={},
         state=state,
         attempts=attempts,
         deaths=0,

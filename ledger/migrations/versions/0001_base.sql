@@ -71,6 +71,7 @@ create table asset (
     size                bigint,
     claimed_duration_ms bigint,
     metadata            jsonb not null default '{}',
+    about               jsonb not null default '{}',
     state               text not null,
     reason              text,
     detail              text,
