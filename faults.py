@@ -107,6 +107,17 @@ _ALL: Final[tuple[Reason, ...]] = (
         "the destination cannot read files of this machine",
         "serve the files over http, or set the account's option local_files where it can",
     ),
+    _row_permanent(
+        "headers-refused",
+        "the destination cannot send the headers that the source demands",
+        "give addresses that need none (presigned ones), or files it can be sent",
+    ),
+    _row_permanent(
+        "private-refused",
+        "the video is private at the source, and would be public at the destination",
+        "set the account's option publish_private if that is meant",
+    ),
+    _row_permanent("file-changed", "the file changed while it was being sent", "redrive: it is sent from the start"),
     _row_permanent("name-too-long", "the title or reference exceeds the destination's limit", "shorten the title"),
     _row_permanent("remote-deleted", "the video was deleted at the destination", "redrive if that was a mistake"),
     _row_transient("destination-error", "the destination answered with an error", "it is tried again later by itself"),

@@ -22,7 +22,7 @@ class Kind(Protocol):
         """Makes no connection. Raises Fault("settings-refused") naming the wrong option."""
         ...
 
-    def check(self, account: AccountSettings, /) -> None:
+    def check_options(self, account: AccountSettings, /) -> None:
         """Raises Fault("settings-refused") naming the wrong option."""
         ...
 
@@ -45,7 +45,7 @@ def _kind(account: AccountSettings) -> Kind:
 
 def check_options(account: AccountSettings) -> None:
     """Raises Fault("settings-refused") that names each wrong setting of the account, relative to it, and no secret."""
-    _kind(account).check(account)
+    _kind(account).check_options(account)
 
 
 def check_webhooks(account: AccountSettings) -> None:

@@ -1,16 +1,22 @@
 """The small protocol behind which each hosted video API stands.
 
 A destination knows nothing of Temporal, the ledger or the governor. It makes exactly one HTTP request per method call
-unless its docstring says otherwise, so that the caller can lease it from the account's budget. Everything that goes
-wrong is raised as `faults.Fault`; for `create`, a fault whose `landed` is True means that the video may exist.
+unless its docstring says otherwise, so that the caller can lease it from the account's budget; methods that make more
+take a `turn`, and wait for it before each. Everything that goes wrong is raised as `faults.Fault`; for `create`, a fault
+whose `landed` is True means that the video may exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
+
+from sources.about import NOTHING, About
+
+Turn = Callable[[], Awaitable[None]]
+"""Returns when the account's budget gives leave for one more request."""
 
 
 class RemoteState(StrEnum):
@@ -41,6 +47,8 @@ class RemoteVideo:
     size: int | None = None
     playback: str | None = None
     title: str | None = None
+    awaits_bytes: bool = False
+    """Whether it was only announced: a transfer of its file has not been finished, and nothing is being processed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,9 @@ class CreateRequest:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     duration_ms: int | None = None
     """Known duration of the input: lets a host that synthesizes media do so."""
+    about: About = NOTHING
+    size: int | None = None
+    """Bytes of the file, where known."""
 
     @property
     def is_local(self) -> bool:
@@ -92,9 +103,58 @@ class Capabilities:
     list_limit: int
     ref_max: int | None = None
     title_max: int | None = None
+    """In characters."""
     duration_min_ms: int | None = None
     duration_max_ms: int | None = None
     size_max: int | None = None
+    fetches_local_paths: bool = False
+    """Whether the host reads files of the workers' machine by their path."""
+    fetches_with_headers: bool = False
+    """Whether it sends along the headers that a source demands."""
+    uploads: bool = False
+    """Whether `upload` takes a local file's bytes."""
+    carries: frozenset[str] = frozenset()
+    """Which parts of `About` a create, an upload or an attachment puts on the video: names of its fields. The others
+    are lost, and said to be before a run."""
+    captions: Literal["address", "bytes"] | None = None
+    """Whether text tracks are attached by an address that the host fetches, or by their bytes."""
+    poster: Literal["address", "bytes"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `check` tried. `good` is None where it cannot be known; `words` say what was found and, where it
+    is not good, what to do."""
+
+    name: str
+    good: bool | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A local file's way to the host. `place` is what the destination needs to go on with it — an opaque text without
+    any secret, kept in the ledger —, `sent` the bytes that the host is known to have."""
+
+    place: str
+    sent: int = 0
+
+
+Keep = Callable[[Transfer], Awaitable[None]]
+"""Writes in the ledger how far a transfer has come. Raises Fault("fence-lost") where the row is another's by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A text track or a poster for a video. `address` is where the host can fetch it, `content` its bytes where the
+    host takes those. A poster has no language. `format` is "vtt", "srt" or a picture's subtype ("jpeg", "png")."""
+
+    kind: Literal["subtitles", "captions", "poster"]
+    address: str
+    content: bytes | None = None
+    language: str = ""
+    label: str | None = None
+    format: str = "vtt"
 
 
 class SignatureRefused(Exception):
@@ -109,6 +169,23 @@ class Destination(Protocol):
     async def create(self, request: CreateRequest) -> RemoteVideo:
         """Makes a video. Raises Fault; `fault.landed` where it may exist all the same (time-out after sending, dropped
         connection, 5xx, 409, 2xx with an empty or unreadable body)."""
+        ...
+
+    async def upload(self, request: CreateRequest, begun: Transfer | None, *, keep: Keep, turn: Turn) -> RemoteVideo:
+        """Sends a local file's bytes, from where `begun` says that an earlier attempt stood. Waits for `turn` before
+        each request, and calls `keep` as soon as there is something to go on from, and after each chunk. Where
+        `capabilities.uploads` is false it is never called. Raises as `create`, and Fault("file-changed") where the file
+        is no longer the one that was begun."""
+        ...
+
+    async def attach(self, remote_id: str, attachment: Attachment, *, turn: Turn) -> None:
+        """Puts a text track or a poster on a video. Twice the same has the effect of once. Waits for `turn` before each
+        request. Called only for what `capabilities.captions` and `capabilities.poster` offer."""
+        ...
+
+    async def check(self) -> Sequence[Finding]:
+        """What can be known before a run about credentials, rights, webhooks and clock, creating nothing. A few
+        requests. Raises Fault where even the first question is refused."""
         ...
 
     async def lookup(self, ref: str) -> Sequence[RemoteVideo]:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from destinations.base import CreateRequest, RemoteState
-from destinations.generic import GenericDestination, redacted
+from destinations.calling import redacted
+from destinations.generic import GenericDestination
 from faults import Fault, Scope
 from sandbox.config import Limit
 from tests.destinations.conftest import TOKEN, gathered
