@@ -2,8 +2,8 @@
 
 A destination knows nothing of Temporal, the ledger or the governor. It makes exactly one HTTP request per method call
 unless its docstring says otherwise, so that the caller can lease it from the account's budget; methods that make more
-take a `turn`, and wait for it before each. Everything that goes wrong is raised as `faults.Fault`; for `create`, a fault
-whose `landed` is True means that the video may exist.
+take a `turn`, and wait for it before each. Everything that goes wrong is raised as `faults.Fault`; for `create`, a
+fault whose `landed` is True means that the video may exist.
 """
 
 from __future__ import annotations
