@@ -110,6 +110,8 @@ class EndpointSettings(_Section):
     port: int = Field(default=8080, ge=1, le=65535)
     """Port that the endpoint listens on."""
     max_body_bytes: int = Field(default=1_048_576, ge=1024)
+    request_timeout_s: float = Field(default=10.0, gt=0)
+    """Within this a delivery's head, and then its body, must have come whole."""
     relay_interval_s: float = Field(default=0.25, gt=0)
     """How often applied events are turned into signals."""
 

@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.client import Client
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import program
 import telemetry
@@ -27,7 +28,7 @@ from connection import connect
 from crossings import crossing
 from destinations import check_webhooks, open_destination
 from destinations.base import Destination, SignatureRefused
-from faults import Fault
+from faults import Fault, Scope
 from ledger import inbox
 from ledger.engine import Engine
 from relay import Relay
@@ -53,9 +54,13 @@ class Endpoint:
         if destination is None:
             return _refusal(404, f"no account named {account!r}; the address ends in an account's name of the settings")
         try:
-            body = await _body(request, self.settings.endpoint.max_body_bytes)
+            async with asyncio.timeout(self.settings.endpoint.request_timeout_s):
+                body = await _body(request, self.settings.endpoint.max_body_bytes)
         except ClientDisconnect:
             return _refusal(400, "the body ended early")  # nobody reads it
+        except TimeoutError:
+            # Closed, since what still comes of this body is no request.
+            return _refusal(408, "the body did not come in time", close=True)
         if body is None:
             return _refusal(413, f"more than {self.settings.endpoint.max_body_bytes} bytes")
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -73,6 +78,9 @@ class Endpoint:
                 with crossing("receive"):
                     effect = await inbox.receive(self.engine, account, event)
             except Fault as fault:
+                if fault.scope is Scope.ROW:
+                    log.warning("webhook not storable", account=account, detail=fault.detail)
+                    return _refusal(400, "the event holds what no ledger can keep")
                 # Not 2xx: the provider delivers it again.
                 log.warning("webhook not stored", account=account, reason=fault.code, detail=fault.detail)
                 return _refusal(503, "the ledger is out of reach; deliver it again")
@@ -90,14 +98,14 @@ class Endpoint:
         return Response(status_code=200) if healthy else _refusal(503, "Temporal is not healthy")
 
 
-def _refusal(status: int, words: str) -> Response:
-    return JSONResponse({"error": words}, status_code=status)
+def _refusal(status: int, words: str, *, close: bool = False) -> Response:
+    return JSONResponse({"error": words}, status_code=status, headers={"connection": "close"} if close else None)
 
 
 async def _body(request: Request, limit: int) -> bytes | None:
     """The raw bytes, or None as soon as they are more than `limit`: a large body is never held."""
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
+    if announced.isascii() and announced.isdigit() and int(announced) > limit:
         return None
     parts, size = [], 0
     async for part in request.stream():
@@ -182,6 +190,8 @@ def main(
             log_config=None,
             access_log=False,
             lifespan="on",
+            http=protocol(settings.endpoint.request_timeout_s),
+            ws="none",
             timeout_graceful_shutdown=10,
         )
         asyncio.run(_serve(settings, _Server(config)))
@@ -189,6 +199,36 @@ def main(
         sys.exit(f"longhaul endpoint: {fault.detail or fault.reason.words}")
     finally:
         telemetry.flush()
+
+
+def protocol(timeout_s: float) -> type[H11Protocol]:
+    """HTTP/1.1 that closes a connection on which the head of a request has not come whole within so many seconds of its
+    first byte, or of the connection's own beginning: uvicorn would keep it for ever."""
+
+    class Impatient(H11Protocol):
+        _head: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._mind_head(True)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            between_requests = self.cycle is None or self.cycle.response_complete
+            self._mind_head(between_requests and bool(self.conn.trailing_data[0]))
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._mind_head(False)
+            super().connection_lost(exc)
+
+        def _mind_head(self, awaited: bool) -> None:
+            if self._head is not None and not awaited:
+                self._head.cancel()
+                self._head = None
+            elif self._head is None and awaited:
+                self._head = self.loop.call_later(timeout_s, self.transport.close)
+
+    return Impatient
 
 
 class _Server(uvicorn.Server):

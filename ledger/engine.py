@@ -176,10 +176,16 @@ def _dump(value: Any) -> str:
     return json.dumps(clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def clean(value: Any, limit: int = 20_000) -> Any:
-    """`value` as PostgreSQL can store it, at any depth: NUL characters and lone surrogates become U+FFFD, NaN and
-    infinities None; texts over `limit` characters keep head and tail."""
+DEPTH: Final = 100
+"""Lists and objects in one another that are kept: each costs two frames here and a piece of the server's stack."""
+
+
+def clean(value: Any, limit: int = 20_000, depth: int = DEPTH) -> Any:
+    """`value` as PostgreSQL can store it: NUL characters become U+FFFD, lone surrogates "?", NaN and infinities None;
+    texts over `limit` characters keep head and tail; what is nested deeper than `depth` is left out."""
     match value:
+        case dict() | list() | tuple() if depth == 0:
+            return None
         case str():
             if "\0" in value:
                 value = value.replace("\0", "\ufffd")
@@ -189,9 +195,9 @@ def clean(value: Any, limit: int = 20_000) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {clean(str(key)): clean(item, limit) for key, item in value.items()}
+            return {clean(str(key)): clean(item, limit, depth - 1) for key, item in value.items()}
         case list() | tuple():
-            return [clean(item, limit) for item in value]
+            return [clean(item, limit, depth - 1) for item in value]
         case _:
             return value
 

@@ -6,6 +6,7 @@ event for a video that no row knows yet stays in the inbox and is applied once t
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,10 +15,12 @@ from typing import Any, Final
 import asyncpg
 
 from destinations.base import RemoteEvent, RemoteState, RemoteVideo
-from faults import REASONS
+from faults import REASONS, Fault
 from ledger.engine import Connection, Engine, clean, fit
 from ledger.transitions import steps
 
+KEY_LIMIT: Final = 500
+"""Characters of an event's key that are kept as they are: an index row takes 2704 bytes."""
 WAITING_S: Final = 3600
 """Seconds that an event for an unknown video is looked at again; later the settle phase's sweep finds its state."""
 
@@ -85,19 +88,34 @@ returning outcome
 
 async def receive(engine: Engine, account: str, event: RemoteEvent) -> str:
     """Stores one verified event and applies it, in one statement. Returns "applied", "no-effect" (known and already
-    past), "waiting" (no row knows the video yet) or "duplicate"."""
+    past), "waiting" (no row knows the video yet) or "duplicate".
+
+    A key that comes again with other content is no second event, but what it says is applied as far as the row's state
+    allows: hosts number events anew after a loss.
+    Raises Fault("answer-malformed") where PostgreSQL cannot keep what the event says.
+    """
+    try:
+        return await _received(engine, account, event)
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError) as error:
+        raise Fault("answer-malformed", f"the event cannot be kept: {error}") from error
+
+
+async def _received(engine: Engine, account: str, event: RemoteEvent) -> str:
+    key = clean(event.dedupe_key)
+    if len(key) > KEY_LIMIT:
+        key = "sha256:" + hashlib.sha256(key.encode()).hexdigest()
     if event.video is None:
         await engine.execute(
             "insert into inbox (account, dedupe_key, kind, applied_at, outcome, signalled_at)"
             " values ($1, $2, $3, now(), 'ignored', now()) on conflict do nothing",
             account,
-            clean(event.dedupe_key),
+            key,
             clean(event.kind),
         )
         return "no-effect"
     arguments = [
         account,
-        clean(event.dedupe_key),
+        key,
         clean(event.kind),
         *_columns([event.video]),
         steps([state_of(event.video)[0]]),

@@ -35,6 +35,8 @@ class Written:
     collapsed: int
 
 
+LONGEST_FIELD: Final = 200
+"""Characters of a column's name that a problem is filed under: it is part of an index entry too."""
 LONGEST_ID: Final = 2_000
 """Bytes of a source's id: PostgreSQL's B-tree takes 2704 for an entry, in which tenant and source stand too."""
 
@@ -154,7 +156,7 @@ async def write_page(engine: Engine, walker: Walker, sequence: int, page: Listed
             page.total,
             walker.fence,
             [position for position, _ in seen],
-            [clean(column) for _, column in seen],
+            [clean(column, LONGEST_FIELD) for _, column in seen],
             [clean(words) for words in seen.values()],
         )
         if written is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
 import hashlib
 import json
 import math
@@ -44,6 +45,14 @@ _REQUIRED: Final = ("id", "url")
 _KNOWN: Final = ("id", "url", "title", "size", "duration_s")
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 _UTF16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
+_PACKED: Final[Mapping[bytes, str]] = {
+    b"\x1f\x8b": "is compressed (gzip)", b"\xfd7zXZ": "is compressed (xz)", b"\x28\xb5\x2f\xfd": "is compressed (zstd)",
+    b"PK\x03\x04": "is a ZIP archive or a spreadsheet's own file",
+}  # fmt: skip
+"""Whatever the suffix says: how such a file begins."""
+_DEPTH_LIMIT: Final = 50
+"""Lists and objects in one another that a row's further fields may be: far above any real one, and as much as the
+ledger keeps."""
 _SAVE_AS_UTF8: Final = "save it as UTF-8 (in a spreadsheet: “CSV UTF-8”)"
 
 
@@ -159,6 +168,8 @@ class ManifestSource(ListedExtras):
         """The open file and its size in bytes."""
         if "\0" in self._shown:
             self._refuse("the path holds a NUL byte; correct it")
+        if self._shown == "-":
+            self._refuse("standard input is no manifest: it is read more than once, and by every worker; give a file")
         try:
             # Asked before opening: opening a pipe would wait for its writer.
             if not stat.S_ISREG(self._path.stat().st_mode):
@@ -172,6 +183,10 @@ class ManifestSource(ListedExtras):
         except NotADirectoryError:
             self._refuse("no such file: part of the path is a file, not a folder; correct the path")
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                self._refuse("is a link that leads back to itself; correct the link")
+            if error.errno == errno.ENAMETOOLONG:
+                self._refuse("no such file: the path is longer than any can be; correct it")
             raise Fault("source-down", f"{self._shown}: cannot be read: {error.strerror or error}") from error
 
     def _refuse(self, words: str, line: int | None = None, column: str | None = None) -> NoReturn:
@@ -206,6 +221,10 @@ class ManifestSource(ListedExtras):
                 self._refuse("is empty; write one JSON object a line, each with at least id and url")
             if text := text.strip():
                 break
+        if "\0" in text:
+            self._refuse(f"holds NUL bytes, so it is probably UTF-16; {_SAVE_AS_UTF8}", lines.line)
+        if "\r" in text:
+            self._refuse("its lines end in carriage returns alone; end each line in LF or CRLF", lines.line)
         if text.startswith("["):
             self._refuse("is one JSON list, not JSON Lines; write one object a line (jq -c '.[]' does it)", lines.line)
         if not text.startswith("{"):
@@ -248,6 +267,8 @@ class ManifestSource(ListedExtras):
         for line, cells, wrong in _records(lines, delimiter):
             if wrong is not None:
                 self._refuse(f"the header cannot be read ({wrong}); save it as plain CSV", line)
+            if line == 1 and cells and cells[0].strip().casefold().startswith("sep=") and not any(cells[1:]):
+                continue  # a spreadsheet's own line, which tells it the delimiter
             if any(cell.strip() for cell in cells):
                 return line, [cell.strip() for cell in cells]
         self._refuse("is empty; the first row must name the columns, at least id and url")
@@ -361,13 +382,18 @@ class _Lines(Iterator[str]):
         if at == 0:
             if raw.startswith(_UTF16_BOMS):
                 self._source._refuse(f"is UTF-16; {_SAVE_AS_UTF8}", self.line)
+            for start, words in _PACKED.items():
+                if raw.startswith(start):
+                    self._source._refuse(f"{words}; unpack it, or export it as CSV UTF-8")
+        if at == self.record_start:
+            # Not at the start of the file alone: files that were joined have one in the middle.
             raw = raw.removeprefix(_UTF8_BOM)
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
-            start = error.start
+            byte = error.start
             self._source._refuse(
-                f"byte 0x{raw[start]:02X} (number {start + 1} in the line, {at + start + 1} in the file) is not UTF-8; "
+                f"byte 0x{raw[byte]:02X} (number {byte + 1} in the line, {at + byte + 1} in the file) is not UTF-8; "
                 f"{_SAVE_AS_UTF8}",
                 self.line,
             )
@@ -435,6 +461,8 @@ def _object(line: str) -> dict[str, Any]:
         raise _Wrong(None, "not readable JSON: a number too long, or nested too deeply") from None
     if not isinstance(value, dict):
         raise _Wrong(None, 'not a JSON object; write {"id": …, "url": …}')
+    if _deeper(value, _DEPTH_LIMIT):
+        raise _Wrong(None, f"nested more than {_DEPTH_LIMIT} deep; flatten it")
     fields: dict[str, Any] = {}
     for key, entry in value.items():
         known = key.strip().casefold()
@@ -443,6 +471,21 @@ def _object(line: str) -> dict[str, Any]:
             raise _Wrong(name, "stands twice in this object; remove one")
         fields[name] = entry
     return {name: entry for name, entry in fields.items() if entry is not None}
+
+
+def _deeper(value: Any, limit: int) -> bool:
+    """Whether lists and objects stand more than so deep in one another. Level by level, since recursion would fail."""
+    level = [value]
+    for _ in range(limit + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
