@@ -13,9 +13,11 @@ from activities.accounts import Accounts
 from activities.items import item_of
 from activities.pages import Bench, PageRun
 from crossings import crossing
+from faults import Fault
 from ledger.assets import Row
 from ledger.claims import Outcome
 from settings import Settings
+from sources.base import Source
 from sources.registry import open_source
 from workflows.messages import PageInput, PageResult
 
@@ -40,10 +42,7 @@ class InventoryActivities:
 
             async def probe(row: Row, start: float) -> Outcome:
                 async with self.probes:
-                    with crossing("locate"):
-                        location = await source.locate(item_of(row))
-                    with crossing("probe"):
-                        found = await media.inspect(location, settings=self.settings.media, limits=limits)
+                    found = await self._inspected(source, row, limits)
                 facts = found.facts
                 if not found.verdict.accepted:
                     return Outcome(
@@ -60,3 +59,20 @@ class InventoryActivities:
                 )
 
             return await PageRun(self.bench, page, probe)()
+
+    async def _inspected(self, source: Source, row: Row, limits: media.Limits) -> media.Inspection:
+        """What was found in the row's file. An address that is refused may have run out between listing and use: the
+        source is asked for a fresh one, once."""
+        with crossing("locate"):
+            location = await source.locate(item_of(row))
+        try:
+            with crossing("probe"):
+                return await media.inspect(location, settings=self.settings.media, limits=limits)
+        except Fault as fault:
+            if fault.code != "source-forbidden" or location.is_local:
+                raise
+            fresh = await source.locate(item_of(row))
+            if fresh == location:
+                raise  # a lasting address, which asking again doesn't mend
+            with crossing("probe"):
+                return await media.inspect(fresh, settings=self.settings.media, limits=limits)

@@ -82,7 +82,8 @@ class MediaFacts:
     `container_duration_ms` is the container's claim less a start offset; it covers subtitles that outlast the rest.
     `width` and `height` are the picture's as shown: after the display `rotation` (degrees clockwise, 0 to 359), but
     in stored pixels: `pixel_aspect` ("16:15", None where square or unknown) is left to the reader, since hosts
-    differ in applying it. `fps` is the average frame rate. `streams` lists every track.
+    differ in applying it. `fps` is the average frame rate, `fps_nominal` the
+    rate that would place every frame: they differ where the rate varies. `streams` lists every track.
     """
 
     container: str | None = None
@@ -97,6 +98,7 @@ class MediaFacts:
     rotation: int = 0
     pixel_aspect: str | None = None
     fps: float | None = None
+    fps_nominal: float | None = None
     video_codec: str | None = None
     audio_codec: str | None = None
     has_cover_art: bool = False
@@ -213,6 +215,7 @@ def parse(
         rotation=rotation,
         pixel_aspect=_pixel_aspect(video[1]) if video else None,
         fps=_rate(video[1].get("avg_frame_rate")) or _rate(video[1].get("r_frame_rate")) if video else None,
+        fps_nominal=_rate(video[1].get("r_frame_rate")) if video else None,
         video_codec=video[0].codec if video else None,
         audio_codec=next((facts.codec for facts in sounds if facts.codec), None),
         has_cover_art=any(facts.kind == "picture" for facts in streams),

@@ -111,3 +111,30 @@ def test_a_mismatch_names_both_values_and_where_ours_came_from():
 
 def test_a_picture_that_was_scaled_is_no_mismatch():
     assert compare(facts(VIDEO, width=3840, height=2160), duration_ms=4_000, width=1280, height=720) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "remote", "guess"),
+    [
+        ({"fps": 24.0, "fps_nominal": 30.0}, 80_000, "variable frame rate"),
+        ({"fps": 24.0, "fps_nominal": 30.0}, 125_000, "variable frame rate"),
+        ({}, 94_000, "last segment was dropped"),
+        ({}, 31_000, "stopped early: 69 % is missing"),
+        ({"video_duration_ms": 80_000, "audio_duration_ms": 100_000}, 90_000, "sound's tail was cut"),
+        ({"video_duration_ms": 100_000, "audio_duration_ms": 80_000}, 90_000, "picture's tail was cut"),
+        ({}, 112_300, "edit list"),
+        ({"start_ms": 7_000}, 107_100, "first picture comes at 7.000 s"),
+        ({"duration_origin": DurationOrigin.ESTIMATED}, 150_000, "estimated from its bit rate"),
+        ({}, 96_000, "playing it faster"),
+        ({}, 100, "milliseconds"),
+        ({"container": "matroska,webm"}, 150_000, "replaced"),
+    ],
+)
+def test_a_mismatch_says_what_the_source_said_what_the_destination_says_and_what_probably_happened(more, remote, guess):
+    found = compare(facts(VIDEO, SOUND, ms=100_000, **{"container": "mov,mp4,m4a", **more}), duration_ms=remote)
+    assert found is not None
+    source, destination, *_, probably = found.words.split("; ")
+    assert source.startswith("the source's file says")
+    assert destination == f"the destination says {remote / 1000:.3f} s"
+    assert probably.startswith("probably")
+    assert guess in probably
