@@ -153,8 +153,8 @@ class AccountSettings(_Section):
 
     kind: Name = "generic"
     """Which module under destinations/ speaks to it."""
-    base_url: str = Field(pattern=r"^https?://[^\s]+$")
-    """Address of the host's API."""
+    base_url: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
+    """Address of the host's API. None: the one that the host documents; `generic` has none."""
     token: SecretStr
     """What the host calls its API key or access token."""
     webhook_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = ()
@@ -215,8 +215,8 @@ class SourceSettings(_Section):
     """One place videos come from that needs more than a path."""
 
     kind: Name = "generic"
-    base_url: str = Field(pattern=r"^https?://[^\s]+$")
-    """Address of the source's API."""
+    base_url: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
+    """Address of the source's API. None: the vendor's own; kinds without a vendor need it."""
     token: SecretStr | None = None
     """What the source calls its API key or access token, if it wants one."""
     options: dict[str, Any] = Field(default_factory=dict)
