@@ -5,18 +5,27 @@ A new host is a new module, and one line in `KINDS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from destinations.base import Destination
 from destinations.generic import GenericDestination
 from faults import Fault
-from settings import AccountSettings
+from settings import AccountSettings, LimitSettings
 
 
 class Kind(Protocol):
     """What makes one kind of destination."""
+
+    @property
+    def default_limits(self) -> Sequence[LimitSettings]:
+        """The limits that the host documents."""
+        ...
+
+    def address_of(self, account: AccountSettings, /) -> str:
+        """Where its API is. Raises Fault("settings-refused") where neither the account nor the host says."""
+        ...
 
     def __call__(self, account: AccountSettings, /) -> Destination:
         """Makes no connection. Raises Fault("settings-refused") naming the wrong option."""
@@ -45,7 +54,15 @@ def _kind(account: AccountSettings) -> Kind:
 
 def check_options(account: AccountSettings) -> None:
     """Raises Fault("settings-refused") that names each wrong setting of the account, relative to it, and no secret."""
-    _kind(account).check_options(account)
+    kind = _kind(account)
+    kind.address_of(account)
+    kind.check_options(account)
+
+
+def default_limits(kind: str) -> Sequence[LimitSettings]:
+    """The limits that a kind's host documents, which count where an account declares none. Empty for a kind that there
+    is not: `check_options` says so."""
+    return KINDS[kind].default_limits if kind in KINDS else ()
 
 
 def check_webhooks(account: AccountSettings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -129,25 +129,31 @@ class Caller:
         *,
         creating: bool = False,
         params: Mapping[str, str] | None = None,
-        content: bytes | None = None,
+        content: bytes | AsyncIterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
     ) -> Answer:
         """One request and its answer, whatever its status. Raises Fault where there is none; with `creating`, its
-        `landed` says whether the request had begun to leave us."""
+        `landed` says whether the request had begun to leave us.
+
+        Content is JSON unless `headers` say another `content-type`; content that is read while it is sent needs its
+        `content-length` there too. `timeout_s` is this call's limit where it is not the usual one.
+        """
         sent = False
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
 
         async def trace(event: str, _: Mapping[str, Any]) -> None:
             nonlocal sent
             sent = sent or event.endswith("send_request_headers.started")
 
         try:
-            async with asyncio.timeout(self._timeout_s), self._slots, self._client() as client:
+            async with asyncio.timeout(limit_s), self._slots, self._client() as client:
                 request = client.build_request(
                     method,
                     self._base_url + path,
                     params=params,
                     content=content,
-                    headers={**(headers or {}), **({} if content is None else {"content-type": "application/json"})},
+                    headers={**({} if content is None else {"content-type": "application/json"}), **(headers or {})},
                     extensions={"trace": trace},
                 )
                 response = await client.send(request, stream=True)
@@ -159,7 +165,7 @@ class Caller:
             raise self._lost(
                 creating and sent,
                 "destination-timeout" if sent else "destination-unreachable",
-                f"no answer within {self._timeout_s:g} s",
+                f"no answer within {limit_s:g} s",
             ) from None
         except httpx.DecodingError:
             raise self._lost(creating, "answer-malformed", "the answer's content encoding is broken") from None

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -35,7 +35,7 @@ from destinations.base import (
 from destinations.calling import Answer, Caller
 from faults import Fault
 from governor.retry_after import parse_retry_after
-from settings import AccountSettings
+from settings import AccountSettings, LimitSettings
 
 SNIPPET: Final = 300
 """Characters of an unreadable answer that are quoted in a fault."""
@@ -68,6 +68,10 @@ class Host:
     `clock` gives seconds since 1970.
     """
 
+    default_base_url: ClassVar[str | None] = None
+    """The address that the host documents, for accounts that name none."""
+    default_limits: ClassVar[Sequence[LimitSettings]] = ()
+    """The limits that the host documents, for accounts that declare none."""
     capabilities: Capabilities
     reasons: Mapping[str, str] = MappingProxyType({})
     """The host's error codes in our reason codes, for videos that failed and for calls that were refused."""
@@ -90,7 +94,7 @@ class Host:
         """Makes no connection. `secrets` are kept out of every text, along with the account's own."""
         self._clock = clock
         self._caller = Caller(
-            account.base_url,
+            self.address_of(account),
             headers=headers,
             timeout_s=account.timeout_s,
             max_answer_bytes=max_answer_bytes,
@@ -100,6 +104,14 @@ class Host:
                 *secrets,
             ),
         )
+
+    @classmethod
+    def address_of(cls, account: AccountSettings) -> str:
+        """Where its API is. Raises Fault("settings-refused") where neither the account nor the host says."""
+        address = account.base_url or cls.default_base_url
+        if address is None:
+            raise Fault("settings-refused", "base_url: this kind of destination has no address of its own; set it")
+        return address
 
     async def aclose(self) -> None:
         await self._caller.aclose()

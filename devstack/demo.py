@@ -157,7 +157,7 @@ async def _first_run(engine: Engine) -> str:
 async def _duplicates(settings: Settings) -> int:
     """The destination's own count of videos beyond the first for a reference."""
     account = settings.account(ACCOUNT)
-    async with httpx.AsyncClient(base_url=account.base_url, timeout=10, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=account.base_url or "", timeout=10, trust_env=False) as client:
         answer = await client.get(
             "/_sandbox/stats", headers={"authorization": f"Bearer {account.token.get_secret_value()}"}
         )
