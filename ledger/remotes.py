@@ -70,7 +70,7 @@ select exists (select from walk)
 
 async def write_page(engine: Engine, account: str, walk: RemoteWalk, page: RemotePage) -> bool:
     """Keeps one page of the destination's list. False where a newer walk has begun: this one's caller stops."""
-    unique = {video.remote_id: video for video in page.videos}
+    unique = {clean(video.remote_id): video for video in page.videos}
     videos = list(unique.values())
     return bool(
         await engine.fetchval(
