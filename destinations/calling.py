@@ -85,7 +85,7 @@ class Caller:
         self._timeout_s = timeout_s
         self._max_answer_bytes = max_answer_bytes
         self._secrets = tuple(secrets)
-        self._headers = dict(headers)
+        self._headers = {name.lower(): value for name, value in headers.items()}
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._free: list[httpx.AsyncClient] = []
         self._all: set[httpx.AsyncClient] = set()
@@ -136,8 +136,9 @@ class Caller:
         """One request and its answer, whatever its status. Raises Fault where there is none; with `creating`, its
         `landed` says whether the request had begun to leave us.
 
-        Content is JSON unless `headers` say another `content-type`; content that is read while it is sent needs its
-        `content-length` there too. `timeout_s` is this call's limit where it is not the usual one.
+        `path` is below the base address, or an address that the host gave; the account's credentials go to the base
+        address's server alone. Content is JSON unless `headers` say another `content-type`; content that is read while
+        it is sent needs its `content-length` there too. `timeout_s` is this call's limit where it is not the usual one.
         """
         sent = False
         limit_s = self._timeout_s if timeout_s is None else timeout_s
@@ -150,12 +151,15 @@ class Caller:
             async with asyncio.timeout(limit_s), self._slots, self._client() as client:
                 request = client.build_request(
                     method,
-                    self._base_url + path,
+                    self._base_url + path if path.startswith("/") else path,
                     params=params,
                     content=content,
                     headers={**({} if content is None else {"content-type": "application/json"}), **(headers or {})},
                     extensions={"trace": trace},
                 )
+                if not self._is_own(request.url):
+                    for name in self._headers.keys() - {name.lower() for name in headers or {}}:
+                        request.headers.pop(name, None)
                 response = await client.send(request, stream=True)
                 try:
                     return Answer(response.status_code, response.headers, await self._content(response, creating))
@@ -175,6 +179,10 @@ class Caller:
         except httpx.HTTPError as error:
             words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise self._lost(creating and sent, "destination-unreachable", words) from None
+
+    def _is_own(self, url: httpx.URL) -> bool:
+        own = httpx.URL(self._base_url)
+        return (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port)
 
     async def _content(self, response: httpx.Response, creating: bool) -> bytes:
         content = bytearray()
