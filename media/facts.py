@@ -52,6 +52,10 @@ _PICTURE_CODECS: Final = frozenset({"mjpeg", "png", "bmp", "gif", "tiff", "webp"
 _UNSET_S: Final = 0xFFFFFFFF / 1000
 """A movie header's duration of all ones ("not known"), at the usual 1000 ticks a second."""
 _LONGEST_MS: Final = 1 << 53
+_INDEX_MAX: Final = 1_000_000
+_PIXELS_MAX: Final = 1_000_000
+_RIGHT_ANGLE_SLACK: Final = 2
+"""Degrees: a matrix whose numbers were rounded, which is not meant to be shown at a slant."""
 _UNSURE_SCORE: Final = 25
 """AVPROBE_SCORE_RETRY of libavformat/avformat.h: below it, ffmpeg itself would want to read more."""
 _PRIMING_MS: Final = 100
@@ -82,8 +86,10 @@ class MediaFacts:
     `container_duration_ms` is the container's claim less a start offset; it covers subtitles that outlast the rest.
     `width` and `height` are the picture's as shown: after the display `rotation` (degrees clockwise, 0 to 359), but
     in stored pixels: `pixel_aspect` ("16:15", None where square or unknown) is left to the reader, since hosts
-    differ in applying it. `fps` is the average frame rate, `fps_nominal` the
-    rate that would place every frame: they differ where the rate varies. `streams` lists every track.
+    differ in applying it. `display_width` and `display_height` are what a player with square pixels shows: after the
+    rotation, the stored width stretched by the pixels' shape. `fps` is the average frame rate, `fps_nominal` the rate
+    that would place every frame: they differ where the rate varies. `size_bytes` is the size that was seen,
+    `expected_bytes` the one that the source listed. `streams` lists every track.
     """
 
     container: str | None = None
@@ -95,6 +101,8 @@ class MediaFacts:
     start_ms: int | None = None
     width: int | None = None
     height: int | None = None
+    display_width: int | None = None
+    display_height: int | None = None
     rotation: int = 0
     pixel_aspect: str | None = None
     fps: float | None = None
@@ -103,6 +111,7 @@ class MediaFacts:
     audio_codec: str | None = None
     has_cover_art: bool = False
     size_bytes: int | None = None
+    expected_bytes: int | None = None
     streams: tuple[StreamFacts, ...] = ()
     flags: tuple[str, ...] = ()
 
@@ -128,7 +137,8 @@ class MediaFacts:
         known = {field.name for field in fields(cls)}
         kept = {name: value for name, value in plain.items() if name in known}
         stream_fields = {field.name for field in fields(StreamFacts)}
-        kept["duration_origin"] = DurationOrigin(kept.get("duration_origin", DurationOrigin.UNKNOWN))
+        origin = kept.get("duration_origin")
+        kept["duration_origin"] = DurationOrigin(origin) if origin in set(DurationOrigin) else DurationOrigin.UNKNOWN
         kept["flags"] = tuple(kept.get("flags", ()))
         kept["streams"] = tuple(
             StreamFacts(**{name: value for name, value in stream.items() if name in stream_fields})
@@ -149,6 +159,7 @@ def parse(
     `size_bytes` is the file's size as seen, `layout` its outermost structure, `expected_bytes` what the source lists.
     Never raises, whatever the answer holds: what is absent, "N/A", NaN, negative or of a wrong type is unknown.
     """
+    answer = _mapping(answer)
     container = _mapping(answer.get("format"))
     name = _text(container.get("format_name"))
     names = frozenset((name or "").split(","))
@@ -166,22 +177,22 @@ def parse(
     audio_ms = max((facts.duration_ms for facts in sounds if facts.duration_ms is not None), default=None)
     tracks_ms = max((ms for ms in (video_ms, audio_ms) if ms is not None), default=None)
     others = [facts.duration_ms for facts in streams if facts.duration_ms is not None and facts.kind not in _PLAYED]
-    claimed_ms = _container_ms(container.get("duration"), start, names, tracks_ms)
+    header_ms = None if layout is None else layout.header_duration_ms
+    # Versions of ffprobe differ in which impossible durations they pass on, and which they put right in silence.
+    header_ms = None if header_ms is None else _container_ms(header_ms / 1000, start, names, tracks_ms)
+    claimed_ms = _container_ms(container.get("duration"), start, names, tracks_ms) or header_ms
     flags: list[str] = []
 
     duration_ms, origin = _settle(claimed_ms, tracks_ms, others, names)
-    disagree = (
-        claimed_ms is not None
-        and tracks_ms is not None
-        and not _close(claimed_ms, tracks_ms)
-        and not any(_close(claimed_ms, other) for other in others)
+    disagree = tracks_ms is not None and any(
+        claim is not None and not any(_close(claim, known) for known in (tracks_ms, *others))
+        for claim in (claimed_ms, header_ms)
     )
     if duration_ms is None and video is not None:
         duration_ms = _counted_ms(video[1])
         origin = DurationOrigin.UNKNOWN if duration_ms is None else DurationOrigin.ESTIMATED
         # An index that counts its frames and names no duration contradicts itself.
         disagree = disagree or duration_ms is not None
-    # Newer versions of ffprobe pass over a header's "not known" in silence.
     unset = _number(container.get("duration")) == _UNSET_S or (layout is not None and layout.header_duration_unset)
     if disagree or unset:
         flags += [FLAG_DISAGREE, FLAG_REVIEW]
@@ -194,8 +205,10 @@ def parse(
     width, height = (video[0].width, video[0].height) if video else (None, None)
     if video is not None and (width is None or height is None):
         flags += [FLAG_NO_SIZE, FLAG_REVIEW]
+    aspect = _pixel_aspect(video[1]) if video else None
+    display_width, display_height = _stretched(width, height, aspect)
     if rotation % 180 == 90:
-        width, height = height, width
+        width, height, display_width, display_height = height, width, display_height, display_width
     if size_bytes is not None and expected_bytes is not None and size_bytes > expected_bytes:
         flags.append(FLAG_LARGER)
     score = _number(container.get("probe_score"))
@@ -212,28 +225,36 @@ def parse(
         start_ms=start,
         width=width,
         height=height,
+        display_width=display_width,
+        display_height=display_height,
         rotation=rotation,
-        pixel_aspect=_pixel_aspect(video[1]) if video else None,
+        pixel_aspect=aspect,
         fps=_rate(video[1].get("avg_frame_rate")) or _rate(video[1].get("r_frame_rate")) if video else None,
         fps_nominal=_rate(video[1].get("r_frame_rate")) if video else None,
         video_codec=video[0].codec if video else None,
         audio_codec=next((facts.codec for facts in sounds if facts.codec), None),
         has_cover_art=any(facts.kind == "picture" for facts in streams),
         size_bytes=size_bytes,
+        expected_bytes=expected_bytes,
         streams=streams,
         flags=tuple(dict.fromkeys(flags)),
     )
 
 
 _PLAYED: Final = frozenset({"video", "audio", "picture"})
+_KINDS: Final = frozenset({"video", "audio", "subtitle", "data", "attachment"})
 
 
 def _stream(position: int, stream: Mapping[str, Any], names: frozenset[str]) -> StreamFacts:
     disposition = _mapping(stream.get("disposition"))
     tags = _mapping(stream.get("tags"))
-    kind = _text(stream.get("codec_type")) or "unknown"
+    kind = _text(stream.get("codec_type"))
+    kind = kind if kind in _KINDS else "unknown"
     marked = ("attached_pic", "timed_thumbnails", "still_image")
-    if kind == "video" and any(_number(disposition.get(mark)) for mark in marked):
+    codec = _codec(stream)
+    # Without a mark, a picture is what is coded as one and stands alone in an index that counts frames (MP4, MOV).
+    alone = codec in _PICTURE_CODECS and _number(stream.get("nb_frames")) == 1
+    if kind == "video" and (alone or any(_number(disposition.get(mark)) for mark in marked)):
         kind = "picture"
     duration = _ms(stream.get("duration"))
     if duration is None and "matroska" in names:
@@ -244,9 +265,9 @@ def _stream(position: int, stream: Mapping[str, Any], names: frozenset[str]) -> 
             duration = end if -_PRIMING_MS < start <= 0 or end <= start else end - start
     index = _number(stream.get("index"))
     return StreamFacts(
-        index=position if index is None else int(index),
+        index=int(index) if index is not None and 0 <= index < _INDEX_MAX else position,
         kind=kind,
-        codec=_codec(stream),
+        codec=codec,
         duration_ms=duration,
         width=_pixels(stream.get("width")),
         height=_pixels(stream.get("height")),
@@ -319,9 +340,26 @@ def _rotation(stream: Mapping[str, Any]) -> int:
     for side in _list(stream.get("side_data_list")):
         turned = _number(_mapping(side).get("rotation"))
         if turned is not None:
-            return round(-turned) % 360
-    turned = _number(_mapping(stream.get("tags")).get("rotate"))
-    return 0 if turned is None else round(turned) % 360
+            return _turn(-turned)
+    tags = _mapping(stream.get("tags"))
+    turned = _number(tags.get("rotate", tags.get("ROTATE")))  # Matroska's are in capitals
+    return 0 if turned is None else _turn(turned)
+
+
+def _turn(degrees: float) -> int:
+    if abs(degrees) > 360:  # what versions print for a matrix that turns nothing into anything
+        return 0
+    square = round(degrees / 90) * 90
+    return (square if abs(degrees - square) <= _RIGHT_ANGLE_SLACK else round(degrees)) % 360
+
+
+def _stretched(width: int | None, height: int | None, aspect: str | None) -> tuple[int | None, int | None]:
+    """A picture's size with square pixels; the stored size where that would be no picture."""
+    if width is None or height is None or aspect is None:
+        return width, height
+    across, down = (int(part) for part in aspect.split(":"))
+    wide = round(width * across / down)
+    return (wide, height) if 1 <= wide < _PIXELS_MAX else (width, height)
 
 
 def _pixel_aspect(stream: Mapping[str, Any]) -> str | None:
@@ -399,4 +437,4 @@ def _rate(value: Any) -> float | None:
 
 def _pixels(value: Any) -> int | None:
     number = _number(value)
-    return int(number) if number is not None and 0 < number < 1_000_000 else None
+    return int(number) if number is not None and 1 <= number < _PIXELS_MAX else None

@@ -1,15 +1,16 @@
-"""A look of our own at how an MP4, MOV, Matroska or WebM file is laid out: is its index there, and does any part reach
-beyond the file's end?
+"""A look of our own at how an MP4, MOV, Matroska, WebM, AVI or ASF file is laid out: is its index there, and does any
+part reach beyond the file's end?
 
 ffprobe answers "4.0 s" and exit 0 for a file whose index is intact and whose pictures are missing, and a text that
 differs between versions for one whose index is missing. Both are plain to see in the outermost boxes (ISO/IEC
-14496-12, section 4.2) or elements (RFC 8794, section 6; RFC 9559): each says how long it is.
+14496-12, section 4.2), elements (RFC 8794, section 6; RFC 9559), chunks (RIFF) or objects (ASF): each says how long
+it is.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,19 +27,35 @@ _ELEMENT_HEADER: Final = 12
 _FIRST: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx"})
 _EBML: Final = b"\x1aE\xdf\xa3"
 _SEGMENT: Final = b"\x18S\x80g"
+_RIFF_HEADER: Final = 12
+_RIFF_SLACK: Final = 8
+"""Bytes by which old writers of AVI are off: they count the chunk's own header, or don't."""
+_ASF: Final = b"0&\xb2u\x8ef\xcf\x11"
+_ASF_DATA: Final = b"6&\xb2u\x8ef\xcf\x11"
+_ASF_HEADER: Final = 24
+_ASF_LEAST: Final = 50
+"""A data object without a packet: its size was not known when it was written."""
+_NOT_KNOWN: Final = (
+    frozenset({0xFFFFFFFF, 0x7FFFFFFF}),
+    frozenset({0xFFFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFF, 0x7FFFFFFF}),
+)
+"""By the version of mvhd: durations that stand for "not known" (all ones, ISO/IEC 14496-12, 8.2.2), and the largest
+ones that writers with signed numbers put there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What the outermost structure shows. `missing_bytes` is how many bytes the last part lacks (0: none, None: not
     known). `index_missing` and `data_missing` are True where the whole structure was seen and holds no index, or no
-    pictures and sound. `header_duration_unset` is True
-    where the movie header's duration is all ones, which means "not known" (ISO/IEC 14496-12, 8.2.2)."""
+    pictures and sound. `header_duration_ms` is the movie header's duration in milliseconds, a start offset included;
+    None where it was not seen, is none, or the file is fragmented, when it covers the first part only.
+    `header_duration_unset` is True where it holds what stands for "not known"."""
 
     missing_bytes: int | None = None
     index_missing: bool = False
     data_missing: bool = False
     header_duration_unset: bool = False
+    header_duration_ms: int | None = None
 
     @property
     def words(self) -> str:
@@ -46,7 +63,7 @@ class Layout:
         if self.missing_bytes:
             return f"its own structure announces {self.missing_bytes} bytes more than it has"
         if self.index_missing:
-            return "it has no index (moov), which is written last: its writing or its upload was cut short"
+            return "it has no index, which is written last (moov): its writing or its upload was cut short"
         return "it has an index but no pictures or sound" if self.data_missing else ""
 
     @property
@@ -65,6 +82,8 @@ class Walker:
         self._held = bytearray()
         self._need = _BOX_HEADER
         self._matroska = False
+        self._riff = False
+        self._asf = False
         self._kinds: set[bytes] = set()
         self._boxes = 0
         self._end: int | None = None
@@ -83,25 +102,34 @@ class Walker:
 
     def layout(self, size: int | None) -> Layout:
         """What was seen, for a file of `size` bytes (None: not known)."""
-        # A fragmented file's header cannot know its duration; that is no contradiction.
-        unset = _duration_unset(bytes(self._mvhd)) and b"moof" not in self._kinds
+        unset, header_ms = _header_duration(bytes(self._mvhd))
+        if b"moof" in self._kinds:
+            # A fragmented file's header cannot know its duration; that is no contradiction.
+            unset, header_ms = False, None
+        known = Layout(header_duration_unset=unset, header_duration_ms=header_ms)
         if self._end is None or size is None:
-            return Layout(header_duration_unset=unset)
+            return known
+        if self._matroska and self.wanted is not None and size - self._end < _ELEMENT_HEADER:
+            return replace(known, missing_bytes=self._end + _ELEMENT_HEADER - size)
         # Fewer than eight bytes after the last box are no box: padding.
         if not self._open and size - self._end >= _BOX_HEADER:
-            return Layout(header_duration_unset=unset)
-        has_index = self._matroska or b"moov" in self._kinds
-        has_data = self._matroska or bool(self._kinds & {b"mdat", b"moof"})
-        return Layout(
-            missing_bytes=0 if self._open else max(0, self._end - size),
-            index_missing=not has_index,
-            data_missing=not has_data,
-            header_duration_unset=unset,
+            return known
+        boxes = not (self._matroska or self._riff or self._asf)
+        missing = 0 if self._open else max(0, self._end - size)
+        return replace(
+            known,
+            missing_bytes=0 if self._riff and missing <= _RIFF_SLACK else missing,
+            index_missing=boxes and b"moov" not in self._kinds,
+            data_missing=boxes and not self._kinds & {b"mdat", b"moof"},
         )
 
     def _read(self, start: int, held: bytes) -> None:
         """Reads the header that begins at `start`: moves to the next one, or asks for more of this one."""
-        if held.startswith((_EBML, _SEGMENT)) and (self._matroska or start == 0):
+        if self._riff or (start == 0 and held.startswith(b"RIFF")):
+            self._read_riff(start, held)
+        elif self._asf or (start == 0 and held.startswith(_ASF)):
+            self._read_asf(start, held)
+        elif held.startswith((_EBML, _SEGMENT)) and (self._matroska or start == 0):
             self._matroska = True
             if len(held) < _ELEMENT_HEADER:
                 self._need = _ELEMENT_HEADER
@@ -114,8 +142,39 @@ class Walker:
         else:
             self._read_box(start, held)
 
+    def _read_riff(self, start: int, held: bytes) -> None:
+        """An AVI is a chunk of its own, or several, the later ones of the form AVIX (OpenDML AVI, 1996)."""
+        if len(held) < _RIFF_HEADER:
+            self._need = _RIFF_HEADER
+            return
+        length = int.from_bytes(held[4:8], "little")
+        if not held.startswith(b"RIFF") or held[8:12] not in (b"AVI ", b"AVIX") or length in (0, 0xFFFFFFFF):
+            # Another form, something behind the last chunk, or a size that was never filled in.
+            self.wanted = None
+            self._end = None if start == 0 or held.startswith(b"RIFF") else self._end
+            return
+        self._riff = True
+        self._move(start, start + 8 + length + length % 2)
+
+    def _read_asf(self, start: int, held: bytes) -> None:
+        if len(held) < _ASF_HEADER:
+            self._need = _ASF_HEADER
+            return
+        self._asf = True
+        length = int.from_bytes(held[16:24], "little")
+        self._boxes += 1
+        if length < _ASF_HEADER or self._boxes > _BOXES_MAX or (held.startswith(_ASF_DATA) and length <= _ASF_LEAST):
+            self.wanted = self._end = None
+            return
+        self._move(start, start + length)
+
     def _read_box(self, start: int, held: bytes) -> None:
         length, kind = int.from_bytes(held[:4], "big"), held[4:8]
+        if held[:8] == bytes(8) and self._kinds and b"moov" not in self._kinds:
+            # Room was made for the whole file, and its end has not been written. ffprobe too finds no index behind it.
+            self._open = True
+            self._end, self.wanted = start, None
+            return
         if kind not in _FIRST and (start == 0 or not all(32 <= byte < 127 or byte == 0xA9 for byte in kind)):
             self.wanted = None
             return
@@ -156,11 +215,18 @@ def _take(held: bytearray, start: int, length: int, offset: int, data: bytes) ->
     return len(held) >= length
 
 
-def _duration_unset(moov: bytes) -> bool:
-    """Whether the mvhd box at the start of a moov's content has the duration that means "not known"."""
+def _header_duration(moov: bytes) -> tuple[bool, int | None]:
+    """Of the mvhd box at the start of a moov's content: whether its duration stands for "not known", and the duration
+    in milliseconds where it names one."""
     if moov[4:8] != b"mvhd" or len(moov) < _MVHD:
-        return False
-    return moov[32:40] == b"\xff" * 8 if moov[8] == 1 else moov[24:28] == b"\xff" * 4
+        return False, None
+    version = 1 if moov[8] == 1 else 0
+    scale_at, length = (28, 8) if version else (20, 4)
+    scale = int.from_bytes(moov[scale_at : scale_at + 4], "big")
+    duration = int.from_bytes(moov[scale_at + 4 : scale_at + 4 + length], "big")
+    if duration in _NOT_KNOWN[version]:
+        return True, None
+    return False, duration * 1000 // scale if scale and duration else None
 
 
 def _element_end(held: bytes, start: int) -> int | None:
@@ -184,8 +250,13 @@ class LocalLook:
 
 
 def look(path: Path) -> LocalLook:
-    """Reads a few bytes of a local file: its head and the header of each outermost box. Blocks; raises OSError."""
-    with path.open("rb", buffering=0) as file:
+    """Reads a few bytes of a local file: its head and the header of each outermost box. Blocks, but not on a pipe that
+    nobody writes to; raises OSError."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    with open(path, "rb", buffering=0, opener=opener) as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD_BYTES)
         walker = Walker()
