@@ -391,6 +391,8 @@ class _Lines(Iterator[str]):
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
+            if self.line == 1 and b"\0" in raw:
+                self._source._refuse(f"holds NUL bytes, so it is probably UTF-16; {_SAVE_AS_UTF8}", self.line)
             byte = error.start
             self._source._refuse(
                 f"byte 0x{raw[byte]:02X} (number {byte + 1} in the line, {at + byte + 1} in the file) is not UTF-8; "

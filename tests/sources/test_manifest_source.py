@@ -4,8 +4,6 @@ import csv
 import io
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -465,44 +463,3 @@ async def test_any_bytes_end_in_a_refusal_or_in_items_and_problems(
 
     assert all(problem.position >= 1 for page in pages for problem in page.problems)
     assert all(item.source_id and item.locator for page in pages for item in page.items)
-
-
-# ----------------------------------------------------------------------------------------------------------------- size
-
-LONG = """
-import asyncio, resource, sys
-from sources.manifest import ManifestSource
-
-async def main(path):
-    source = ManifestSource(path)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    await source.check()
-    seen, twice, cursor = 0, [], None
-    while True:
-        page = await source.list_page(cursor)
-        seen += len(page.items)
-        twice += [item.position for item in page.items if item.source_id == "twice"]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    print(seen, *twice, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-
-asyncio.run(main(sys.argv[1]))
-"""
-
-
-async def test_a_very_long_manifest_is_streamed_in_bounded_memory(tmp_path: Path) -> None:
-    count = 300_000
-    path = tmp_path / "long.csv"
-    with path.open("w") as file:
-        file.write("id,url,title\n")
-        for n in range(count):
-            file.write(f"{'twice' if n % 150_000 == 7 else n},https://host/videos/{n:07}.mp4,Title of video {n}\n")
-    assert path.stat().st_size > 15_000_000
-
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", LONG, path], cwd=root, capture_output=True, text=True, check=True)
-
-    seen, first, second, grown_kib = map(int, done.stdout.split())
-    assert (seen, first, second) == (count, 9, 150_009)
-    assert grown_kib < 12_000
