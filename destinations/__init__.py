@@ -5,12 +5,13 @@ A new host is a new module, and one line in `KINDS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from destinations.base import Destination
 from destinations.generic import GenericDestination
+from destinations.mux import MuxDestination
 from faults import Fault
 from settings import AccountSettings, LimitSettings
 
@@ -27,8 +28,9 @@ class Kind(Protocol):
         """Where its API is. Raises Fault("settings-refused") where neither the account nor the host says."""
         ...
 
-    def __call__(self, account: AccountSettings, /) -> Destination:
-        """Makes no connection. Raises Fault("settings-refused") naming the wrong option."""
+    def __call__(self, account: AccountSettings, /, *, clock: Callable[[], float] = ...) -> Destination:
+        """Makes no connection; `clock` gives seconds since 1970. Raises Fault("settings-refused") naming the wrong
+        option."""
         ...
 
     def check_options(self, account: AccountSettings, /) -> None:
@@ -39,6 +41,7 @@ class Kind(Protocol):
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
         "generic": GenericDestination,
+        "mux": MuxDestination,
         "sandbox": GenericDestination,
     }
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from io import FileIO
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from destinations.base import CreateRequest, Transfer
-from faults import Fault, Scope
+from destinations.base import CreateRequest, Transfer, Turn
+from destinations.calling import Answer, Caller
+from faults import Fault, Scope, of_status
 
 BLOCK: Final = 262_144
 """Bytes read from disk at once; what is in memory of a file that is being sent."""
@@ -131,7 +133,7 @@ async def in_chunks(
             offset_now = await send(offset, min(offset + chunk, size))
         except Fault as fault:
             breaks += 1
-            mends = fault.scope is Scope.ROW or fault.code in _BROKEN
+            mends = (fault.scope is Scope.ROW or fault.code in _BROKEN) and not isinstance(fault, SessionGone)
             if fault.permanent or not mends or breaks > BREAKS:
                 raise
             await asyncio.sleep(0.1 * 2.0**breaks)
@@ -139,5 +141,63 @@ async def in_chunks(
             continue
         if offset_now > offset:
             breaks = 0
+        else:
+            breaks += 1
+            if breaks > BREAKS:
+                raise Fault("destination-error", f"the host still has {offset_now} bytes after they were sent again")
         offset = offset_now
         await sent(offset)
+
+
+class Session:
+    """A resumable session at an address: PUT with Content-Range, and `bytes */<size>` asks where it stands, as Google
+    Cloud Storage has it (https://cloud.google.com/storage/docs/performing-resumable-uploads), to which the addresses of
+    several hosts lead.
+    """
+
+    def __init__(self, caller: Caller, address: str, file: LocalFile, *, turn: Turn, timeout_s: float) -> None:
+        self._caller = caller
+        self._address = address
+        self._file = file
+        self._turn = turn
+        self._timeout_s = timeout_s
+
+    async def where(self) -> int:
+        """Bytes that the host has. Raises Fault."""
+        await self._turn()
+        headers = {"content-range": f"bytes */{self._file.size}", "content-length": "0"}
+        return self._stands(await self._caller.call("PUT", self._address, content=b"", headers=headers))
+
+    async def send(self, start: int, end: int) -> int:
+        """Sends the bytes from `start` up to before `end`; returns how many the host has then. Raises Fault."""
+        await self._turn()
+        answer = await self._caller.call(
+            "PUT",
+            self._address,
+            content=self._file.blocks(start, end),
+            headers={
+                "content-range": f"bytes {start}-{end - 1}/{self._file.size}",
+                "content-length": str(end - start),
+                "content-type": "application/octet-stream",
+            },
+            timeout_s=patience_s(self._timeout_s, end - start),
+        )
+        return self._stands(answer)
+
+    def _stands(self, answer: Answer) -> int:
+        if answer.status in (200, 201):
+            return self._file.size
+        if answer.status == 308:
+            # Without the header nothing has come yet. "bytes=0-" is all that it can begin with.
+            had = re.fullmatch(r"bytes=0-(\d+)", answer.headers.get("range", "").strip())
+            return int(had[1]) + 1 if had else 0
+        words = self._caller.redacted(answer.content[:300].decode("utf-8", "replace"))
+        if answer.status in (404, 410):
+            raise SessionGone("destination-error", f"the upload's session is gone: status {answer.status}")
+        # 401 and 403 are about the signed address, not about the account's credentials.
+        reason = "destination-error" if answer.status in (401, 403) else of_status(answer.status)
+        raise Fault(reason, f"the upload's address answered with status {answer.status}: {words}")
+
+
+class SessionGone(Fault):
+    """What was sent so far is lost with the session: the transfer begins anew."""

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -88,11 +88,17 @@ class HostServer:
     secret: ClassVar[str] = "s3cret-of-webhooks-a"
     old_secret: ClassVar[str] = "s3cret-of-webhooks-b"
     options: ClassVar[Mapping[str, Any]] = {}
-    secrets: ClassVar[Sequence[str]] = ()
-    """Further texts that may be in no fault, place or log: signed addresses' signatures, for instance."""
+    chunk_bytes: ClassVar[int] = 524_288
+    """Of an upload: the destination's own is set to this, so that a small file takes several."""
 
     lacks: ClassVar[Mapping[str, str]] = {}
-    """What this host doesn't have, by the words that the suite's `needs` uses, and why."""
+    """What this host doesn't have, and why, by the suite's words.
+
+    cheap-calls: create, get, list and delete in one request each; retry-after: a wait named by a 429; failure-inside:
+    failures with status 200; paging-block: a list that says how it goes on; failures: codes of videos that failed;
+    privacy, captions, posters, uploads; resumes: an upload that a new process can go on with; timestamps: signatures
+    that grow stale; created-event, errored-event, deleted-event.
+    """
     failures: ClassVar[Mapping[str, str]]
     """Each documented code of a video that failed, and the reason that it must become."""
     list_limit: ClassVar[int]
@@ -111,6 +117,10 @@ class HostServer:
         """Whether the list says nothing of how it goes on."""
         self.cut_upload_after: int | None = None
         """Bytes of one request with a file's bytes after which the connection is cut, once."""
+        self.upload_gone = False
+        """Whether what was sent of a file so far is forgotten."""
+        self.signatures: list[str] = []
+        """Of addresses that were handed out: they may be in no fault, place or log, as the credentials."""
         self.page_max: int | None = None
         """A shorter page than the host's limit, so that a few videos make several."""
         self.numbers = itertools.count(1)
