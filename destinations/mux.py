@@ -171,7 +171,7 @@ class MuxDestination(Host):
         if self._options.test:
             body["test"] = True
         # Not `creating`: an upload without bytes becomes no asset.
-        return _upload_in(await self._ask("POST", self.upload_path, body=body))
+        return upload_in(await self._ask("POST", self.upload_path, body=body))
 
     async def _begun(self, upload_id: str, turn: Turn) -> Mapping[str, Any] | None:
         """An upload that was announced earlier; None where nothing more can be sent to it and nothing came of it."""
@@ -179,13 +179,13 @@ class MuxDestination(Host):
         answer = await self._caller.call("GET", f"{self.upload_path}/{upload_id}")
         if answer.status in (404, 410):
             return None
-        upload = _upload_in(self._read(answer))
+        upload = upload_in(self._read(answer))
         return None if upload.get("status") in ("cancelled", "timed_out") else upload
 
     async def _asset_of(self, upload_id: str, turn: Turn) -> RemoteVideo:
         for wait_s in (*ASSET_WAITS_S, None):
             await turn()
-            upload = _upload_in(await self._ask("GET", f"{self.upload_path}/{upload_id}"))
+            upload = upload_in(await self._ask("GET", f"{self.upload_path}/{upload_id}"))
             if asset_id := text(upload.get("asset_id")):
                 await turn()
                 return await self.get(asset_id)
@@ -333,7 +333,8 @@ def _token(account: AccountSettings) -> str:
     return token
 
 
-def _upload_in(answer: Any) -> Mapping[str, Any]:
+def upload_in(answer: Any) -> Mapping[str, Any]:
+    """The direct upload in an answer. Raises Fault("answer-malformed") where there is none."""
     upload = at(answer, "data")
     if not isinstance(upload, Mapping) or text(upload.get("id")) is None:
         raise Fault("answer-malformed", "the answer is no direct upload: it has no id")

@@ -49,6 +49,8 @@ class Seen:
     headers: Mapping[str, str]
     body: bytes
     status: int | None = None
+    answer: bytes = b""
+    answer_type: str = ""
 
     @property
     def json(self) -> Any:
@@ -285,11 +287,13 @@ class _Troubled:
         async def kept(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seen.status = message["status"]
+                seen.answer_type = dict(message["headers"]).get(b"content-type", b"").decode()
+            seen.answer += message.get("body", b"")
             messages.append(message)
 
         await self._app(scope, noted, kept)
         status = seen.status or 500
-        content = b"".join(message.get("body", b"") for message in messages)
+        content = seen.answer
         match trouble:
             case "lost":
                 await self._cut(scope, receive)

@@ -89,7 +89,7 @@ class MuxServer(HostServer):
             "test": asked.get("test", False),
             "progress": {"state": "ingesting" if video.state == "processing" else "completed", "progress": 0},
         }
-        texts = list(video.extra.get("tracks", []))
+        texts = [self.track_body(track) for track in video.extra.get("tracks", [])]
         if video.state == "ready":
             picture = {"id": f"t{video.id}", "type": "video", "max_width": 320, "max_height": 240, "max_frame_rate": 25}
             body |= {"duration": video.duration_s, "aspect_ratio": "4:3", "tracks": [picture, *texts]}
@@ -159,7 +159,10 @@ class MuxServer(HostServer):
         track = {"id": f"c{next(self.numbers)}", "status": "preparing", **asked}
         tracks.append(track)
         video.captions.append((asked["language_code"], asked["url"]))
-        return JSONResponse({"data": track}, 201)
+        return JSONResponse({"data": self.track_body(track)}, 201)
+
+    def track_body(self, track: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in track.items() if name != "url"}
 
     async def delete_track(self, request: Request) -> Response:
         video = self.videos[request.path_params["id"]]
