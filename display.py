@@ -23,7 +23,7 @@ _RATE_OVER_S: Final = 15.0
 _RATE_AFTER_S: Final = 3.0
 """A rate over less would be a guess."""
 _STYLES: Final = {"verified": "green", "ready": "green", "rejected": "yellow", "failed": "red", "mismatched": "red"}
-_ORDER: Final = ("verified", "ready", "processing", "creating", "inventoried", "pending", "skipped", "deleted")
+_ORDER: Final = ("verified", "attached", "attaching", "ready", "processing", "creating", "inventoried", "pending", "skipped", "deleted")
 """How a library's counts are told: what arrived first, what needs a person last."""
 _LINE_EVERY_S: Final = 2.0
 
@@ -87,13 +87,15 @@ def phase_lines(progress: Progress, assets: Mapping[str, int]) -> Sequence[Phase
 
     everything = sum(assets.values())
     ended = of("verified", "mismatched", "deleted")
-    settled = ended + of("ready")
+    attached = ended + of("attached")
+    settled = attached + of("ready", "attaching")
     created = settled + of("processing")
     counts: dict[str, tuple[int, int | None]] = {
         "list": (everything, None),
         "inventory": (everything - of("pending"), everything),
         "create": (created, created + of("inventoried", "creating")),
         "settle": (settled, created),
+        "attach": (attached, attached + of("attaching")),
         "reconcile": (ended, settled),
     }
     lines = []

@@ -115,7 +115,7 @@ _ALL: Final[tuple[Reason, ...]] = (
     _row_permanent(
         "private-refused",
         "the video is private at the source, and would be public at the destination",
-        "set the account's option publish_private if that is meant",
+        "set publish_private in the account's settings if that is meant",
     ),
     _row_permanent("file-changed", "the file changed while it was being sent", "redrive: it is sent from the start"),
     _row_permanent("name-too-long", "the title or reference exceeds the destination's limit", "shorten the title"),
@@ -137,6 +137,11 @@ _ALL: Final[tuple[Reason, ...]] = (
     # -- reconciliation
     _row_permanent("remote-missing", "the destination's own list does not have it", "redrive it"),
     _row_permanent("duration-differs", "the duration at the destination differs", "compare both, then decide"),
+    _row_permanent(
+        "attachment-lost",
+        "a caption or the poster could not be carried over",
+        "read which one and why in the row's detail, mend it, then redrive",
+    ),
     _row_permanent(
         "reference-differs", "the video at the destination carries another reference", "look at both, then redrive"
     ),
@@ -169,6 +174,13 @@ _ALL: Final[tuple[Reason, ...]] = (
     ),
     Reason("right-missing", Scope.RUN, True, "the credentials lack a right", "grant it at the host and resume the run"),
     Reason("plan-limit", Scope.RUN, False, "the account's plan is used up", "raise the plan and resume the run"),
+    Reason(
+        "allowance-spent",
+        Scope.RUN,
+        False,
+        "the account's allowance is spent down to what is left alone",
+        "it resumes by itself when the allowance is renewed; or raise the limit in the settings",
+    ),
     Reason("destination-down", Scope.RUN, False, "the destination has been down for minutes", "it resumes by itself"),
     Reason(
         "source-credentials-refused",

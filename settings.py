@@ -15,7 +15,7 @@ import os
 import tomllib
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -140,12 +140,61 @@ class TelemetrySettings(_Section):
     """The least that is logged."""
 
 
+Operation = Literal["create", "list", "get", "lookup", "delete", "attach", "upload"]
+OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
+"""What is asked of a destination, as limits count it."""
+EVENLY_UP_TO_S: Final = 3_600.0
+"""Seconds: a limit over a longer window is spent as it comes, unless its setting says otherwise."""
+
+
 class LimitSettings(_Section):
-    """One declared limit: `requests` in any `per_s` seconds."""
+    """One declared limit: `requests`, or units where they have prices, in any `per_s` seconds."""
 
     name: Name = "window"
-    requests: int = Field(gt=0)
-    per_s: float = Field(gt=0)
+    """What it is called in messages."""
+    requests: float = Field(gt=0, allow_inf_nan=False)
+    """Requests, or units, that the host allows in a window."""
+    per_s: float = Field(gt=0, allow_inf_nan=False)
+    """Seconds of the window."""
+    operations: tuple[Operation, ...] = ()
+    """Which requests it counts, of `create`, `list`, `get`, `lookup`, `delete`, `attach`, `upload`; none named: all."""
+    prices: dict[Operation, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    """Units that a request of each kind costs, as in `{ create = 5, list = 1 }`; 1 where none is given, 0 is free."""
+    spend: float | None = Field(default=None, gt=0, le=1)
+    """Share of this limit to spend; none: the account's `spend`."""
+    floor: float = Field(default=0, ge=0, allow_inf_nan=False)
+    """Units of a window that are never spent. When no more are left of an allowance that is spent as it comes, runs
+    park until it is renewed."""
+    spread: Literal["evenly", "as-it-comes"] | None = None
+    """Whether it is spent evenly over its window, or as fast as other limits allow until it is spent; none: evenly up
+    to an hour."""
+    resets_at: float | None = Field(default=None, ge=0, lt=24)
+    """Hour of the day (UTC) at which the whole allowance is renewed at once; none: it slides. Only for windows of a day
+    (or a part of one) that are spent as they come."""
+
+    @property
+    def evenly(self) -> bool:
+        return (
+            self.per_s <= EVENLY_UP_TO_S and self.resets_at is None if self.spread is None else self.spread == "evenly"
+        )
+
+    @model_validator(mode="after")
+    def _can_be_spent(self) -> Self:
+        if self.floor >= self.requests:
+            raise ValueError(f"floor: {self.floor:g} leaves nothing of {self.requests:g}")
+        counted = {operation: self.prices.get(operation, 1.0) for operation in self.operations or OPERATIONS}
+        if stray := sorted(set(self.prices) - set(counted)):
+            raise ValueError(f"prices: {', '.join(stray)} not among the operations that this limit counts")
+        most = max(counted.values())
+        if most > self.requests - self.floor:
+            raise ValueError(
+                f"prices: one request of {most:g} is more than the {self.requests - self.floor:g} of a window"
+            )
+        if self.resets_at is not None and self.evenly:
+            raise ValueError("resets_at: only where the limit is spent as it comes")
+        if self.resets_at is not None and 86_400 % self.per_s:
+            raise ValueError(f"resets_at: a day is no multiple of per_s ({self.per_s:g})")
+        return self
 
 
 class AccountSettings(_Section):
@@ -160,9 +209,13 @@ class AccountSettings(_Section):
     webhook_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """All that are current: during a rotation both."""
     limits: tuple[LimitSettings, ...] = ()
-    """The host's declared limits; none: no pace is kept until the host pushes back."""
+    """The host's declared limits; none: the pace is found out from what the host refuses."""
     spend: float = Field(default=0.9, gt=0, le=1)
     """Share of each limit to spend; the rest is left to the production app on the same account."""
+    shares: dict[Name, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    """Weights of the tenants that share the account, as in `{ acme = 3 }`; 1 where none is given."""
+    reserve: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the account's requests that the lane `live` gets for certain while others want them too."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Wall-clock limit of one call."""
     quiet_s: float | None = Field(default=None, gt=0)
@@ -172,6 +225,8 @@ class AccountSettings(_Section):
     """Seconds without an event after which the destination is asked."""
     give_up_s: float = Field(default=86_400.0, gt=0)
     """Seconds after which a video that is still processing counts as failed."""
+    publish_private: bool = False
+    """Whether videos that are private or unlisted at the source may become public at a host that knows no privacy."""
     price_per_minute: float | None = Field(default=None, ge=0)
     """What a minute of video costs at this host, for the estimate that a person approves."""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -198,6 +253,15 @@ class AccountSettings(_Section):
         if not value.get_secret_value().strip():
             raise ValueError("it is empty; set the token that the host shows")
         return value
+
+    @model_validator(mode="after")
+    def _allowances_pay_a_request(self) -> Self:
+        for limit in self.limits:
+            share = limit.requests * (self.spend if limit.spend is None else limit.spend)
+            most = max(limit.prices.get(operation, 1.0) for operation in limit.operations or OPERATIONS)
+            if not limit.evenly and most > share:
+                raise ValueError(f"limits: of {limit.name!r} only {share:g} is spent, and a request costs {most:g}")
+        return self
 
     @model_validator(mode="after")
     def _quiet_after_the_call(self) -> Self:

@@ -22,6 +22,7 @@ from temporalio.worker import Worker, WorkerDeploymentConfig
 import program
 import telemetry
 from activities.accounts import Accounts
+from activities.attaching import AttachActivities
 from activities.creating import CreateActivities
 from activities.hand import Hand
 from activities.interceptor import FaultInterceptor
@@ -87,6 +88,7 @@ def activities_of(kind: str, bench: Bench, settings: Settings, accounts: Account
                 CreateActivities(bench, settings, accounts).create_page,
                 SweepActivities(bench.engine, settings, accounts).sweep_page,
                 RemoteListingActivities(bench.engine, settings, accounts).list_remote,
+                AttachActivities(bench, settings, accounts).attach_page,
             ]
     raise ValueError(f"no such kind of worker: {kind}")
 

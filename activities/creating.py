@@ -11,17 +11,20 @@ from typing import Final
 import structlog
 from temporalio import activity
 
+from activities import outcomes
 from activities.accounts import Account, Accounts
 from activities.items import item_of
 from activities.pages import Bench, PageRun
+from activities.sending import send
 from crossings import crossing
 from destinations.base import CreateRequest, RemoteState, RemoteVideo
 from faults import Fault, Scope
 from ledger.assets import Row
 from ledger.claims import Outcome
+from ledger.engine import Engine
 from ledger.inbox import state_of
 from settings import Settings
-from sources.base import Source
+from sources.base import Item, Source
 from sources.registry import open_source
 from workflows.messages import PageInput, PageResult
 
@@ -58,19 +61,21 @@ class CreateActivities:
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def create(row: Row, start: float) -> Outcome:
-                await account.governor.start(start)
-                return await _create(account, source, row, call_by=start + may_wait_s)
+                if not await account.governor.start(start):
+                    return outcomes.handed_back(row)
+                return await _create(self.bench.engine, account, source, row, call_by=start + may_wait_s)
 
             return await PageRun(self.bench, page, create, governor=account.governor, quiet_s=quiet_s)()
 
 
-async def _create(account: Account, source: Source, row: Row, *, call_by: float) -> Outcome:
+async def _create(engine: Engine, account: Account, source: Source, row: Row, *, call_by: float) -> Outcome:
     destination, offers = account.destination, account.destination.capabilities
-    if row.intent and not offers.idempotent_create:
+    if row.intent and row.transfer is None and not offers.idempotent_create:
         return await _resolve(account, row)
-    _check(row, account)
+    item = item_of(row)
+    _check(row, item, account)
     with crossing("locate"):
-        location = await source.locate(item_of(row))
+        location = await source.locate(item)
     request = CreateRequest(
         ref=row.ref,
         address=location.address,
@@ -78,10 +83,17 @@ async def _create(account: Account, source: Source, row: Row, *, call_by: float)
         headers=location.headers,
         metadata=row.metadata,
         duration_ms=row.duration_ms,
+        about=item.about,
+        size=location.size,
     )
+    _check_reach(request, account)
     if not offers.idempotent_create and asyncio.get_running_loop().time() > call_by:
         # This worker stalled: by now another may be asking whether our call has landed, so it must not be made.
         raise Fault("worker-stalled", "the call's time had passed before it was made")
+    if request.is_local and not offers.fetches_local_paths:
+        video = await send(engine, account, row, request)
+        account.governor.went_well()
+        return _made(row, video, "created")
     try:
         with crossing("create"):
             video = await destination.create(request)
@@ -111,22 +123,24 @@ async def _resolve(account: Account, row: Row) -> Outcome:
 
 
 async def _found_at_once(account: Account, row: Row) -> Sequence[RemoteVideo]:
-    with crossing("lease"):
-        lease = await account.governor.lease(1)
-    if lease.paused_s > 0:
-        return ()
     try:
+        with crossing("lease"):
+            lease = await account.governor.lease(1, "lookup")
+        if not lease.starts or not await account.governor.start(asyncio.get_running_loop().time() + lease.starts[0]):
+            return ()
         with crossing("lookup"):
             return _live(row, await account.destination.lookup(row.ref))
     except Fault as fault:
+        # The row's own fault is what counts: its call may have landed.
         log.info("look-up failed", reason=fault.code, detail=fault.detail)
         return ()
 
 
 def _live(row: Row, found: Sequence[RemoteVideo]) -> Sequence[RemoteVideo]:
-    """What was found less what this row has given up, the most usable first."""
+    """What was found less what this row has given up and shells whose bytes were never sent, the most usable first."""
     order = (RemoteState.READY, RemoteState.PROCESSING, RemoteState.ERRORED)
-    videos = [video for video in found if video.state in order and video.remote_id not in row.retired]
+    usable = [video for video in found if video.state in order and not video.awaits_bytes]
+    videos = [video for video in usable if video.remote_id not in row.retired]
     return sorted(videos, key=lambda video: order.index(video.state))
 
 
@@ -153,11 +167,27 @@ def _adopted(row: Row, found: Sequence[RemoteVideo]) -> Outcome:
     return _made(row, found[0], "adopted")
 
 
-def _check(row: Row, account: Account) -> None:
-    """What the destination's documented limits rule out is found before the create, and said with the limit."""
+def _check(row: Row, item: Item, account: Account) -> None:
+    """What the destination's documented limits rule out is found before the create, and said with the limit; so is a
+    private video that would become public."""
     offers = account.destination.capabilities
+    hidden = item.about.privacy in ("private", "unlisted")
+    if hidden and "privacy" not in offers.carries and not account.settings.publish_private:
+        raise Fault(
+            "private-refused", f"it is {item.about.privacy} at the source, and {account.name} has no such thing"
+        )
     title = row.title or row.source_id
     if offers.title_max is not None and len(title) > offers.title_max:
         raise Fault("name-too-long", f"the title has {len(title)} characters, {account.name} takes {offers.title_max}")
     if offers.ref_max is not None and len(row.ref) > offers.ref_max:
         raise Fault("name-too-long", f"the reference has {len(row.ref)} characters, at most {offers.ref_max} are taken")
+
+
+def _check_reach(request: CreateRequest, account: Account) -> None:
+    """Whether the destination can come by the file at all."""
+    offers = account.destination.capabilities
+    if request.is_local and not (offers.fetches_local_paths or offers.uploads):
+        raise Fault("local-file-refused", f"{account.name} fetches http addresses; the file is a path here")
+    if request.headers and not offers.fetches_with_headers:
+        names = ", ".join(sorted(request.headers))
+        raise Fault("headers-refused", f"the source's address needs {names}, which {account.name} cannot send along")

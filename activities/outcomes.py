@@ -22,6 +22,10 @@ def of_fault(row: Row, fault: Fault, *, call_open: bool = False, jitter: float |
         return Outcome(
             row.ref, back, "handed-back", reason=fault.code, detail=fault.detail, refund=True, call_open=call_open
         )
+    if row.state == "attaching" and (fault.permanent or row.attempts >= attempts_allowed(fault.code)):
+        # The video is there and good; what is missing beside it is told when it is reconciled.
+        detail = f"{fault.code}: {fault.detail}"
+        return Outcome(row.ref, "attached", "attachment-lost", reason="attachment-lost", detail=detail)
     if fault.permanent:
         return Outcome(row.ref, "rejected", "rejected", reason=fault.code, detail=fault.detail, call_open=call_open)
     if row.attempts >= attempts_allowed(fault.code):

@@ -57,6 +57,8 @@ def verdict(row: Row, video: RemoteVideo | None) -> Outcome:
         return _mismatched(row, "state-differs", f"the destination calls {video.remote_id} {video.state.value}")
     if video.ref is not None and video.ref != row.ref:
         return _mismatched(row, "reference-differs", f"{video.remote_id} carries {video.ref}")
+    if row.reason == "attachment-lost":
+        return _mismatched(row, row.reason, row.detail or "", video)
     if row.facts is not None:
         facts = MediaFacts.from_json(row.facts)
         found = compare(facts, duration_ms=video.duration_ms, width=video.width, height=video.height)

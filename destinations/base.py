@@ -147,7 +147,8 @@ Keep = Callable[[Transfer], Awaitable[None]]
 @dataclass(frozen=True, slots=True)
 class Attachment:
     """A text track or a poster for a video. `address` is where the host can fetch it, `content` its bytes where the
-    host takes those. A poster has no language. `format` is "vtt", "srt" or a picture's subtype ("jpeg", "png")."""
+    host takes those: then a text track is WebVTT. A poster has no language. `format` is a picture's subtype ("jpeg",
+    "png"), empty where it isn't known."""
 
     kind: Literal["subtitles", "captions", "poster"]
     address: str

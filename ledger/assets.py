@@ -32,7 +32,9 @@ def ref_of(tenant: str, source: str, kind: str, source_id: str) -> str:
 class Row:
     """One claimed asset, as the work on it needs it.
 
-    `retired` are remote ids of videos that failed at the destination and were given up for another.
+    `retired` are remote ids of videos that failed at the destination and were given up for another. `reason` and
+    `detail` are what stopped it last. `transfer` is how far its file has been sent (`destinations.base.Transfer`),
+    where that has begun. `fence` is that of the claim.
     `state` is the one it was claimed from, `attempts` counts this attempt, `deaths` the claims of it that ended without
     a word. `intent` says that an earlier create call may have been made and was never answered.
     """
@@ -55,6 +57,10 @@ class Row:
     duration_ms: int | None
     remote_id: str | None
     retired: Sequence[str] = ()
+    reason: str | None = None
+    detail: str | None = None
+    transfer: Mapping[str, Any] | None = None
+    fence: int = 0
 
     @classmethod
     def from_record(cls, record: asyncpg.Record) -> Self:

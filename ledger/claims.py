@@ -9,7 +9,7 @@ death is counted.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,7 +70,8 @@ ALONE_AFTER: Final = 2
 """Deaths after which a row is worked alone: what it did to its workers is then nobody else's death."""
 
 _ROW: Final = """a.ref, a.tenant, a.source_id, a.title, a.locator, a.position, a.size, a.claimed_duration_ms,
-              a.metadata, a.about, a.attempts, a.deaths, a.facts, a.duration_ms, a.remote_id, a.retired, a.fence"""
+              a.metadata, a.about, a.attempts, a.deaths, a.facts, a.duration_ms, a.remote_id, a.retired,
+              a.reason, a.detail, a.transfer, a.fence"""
 
 _CLAIM: Final = f"""
 with gate as (
@@ -184,7 +185,7 @@ async def claim(
             quiet_s or 0.0,
             attempts_allowed("worker-died"),
             ALONE_AFTER,
-            "mismatched" if place.phase == "reconcile" else "failed",
+            "mismatched" if place.phase in ("attach", "reconcile") else "failed",
         )
 
     records = await engine.run(work)
@@ -219,6 +220,16 @@ async def renew(engine: Engine, held: Collection[tuple[int, str]], lease_s: floa
     await engine.execute(_RENEW, refs, fences, lease_s)
 
 
+_KEEP_TRANSFER: Final = """
+update asset set transfer = $3, updated_at = now() where ref = $1 and fence = $2 and claim is not null returning ref
+"""
+
+
+async def keep_transfer(engine: Engine, ref: str, fence: int, transfer: Mapping[str, Any]) -> bool:
+    """Writes how far a row's file has been sent; False where another has taken the row over since."""
+    return await engine.fetchval(_KEEP_TRANSFER, ref, fence, dict(transfer)) is not None
+
+
 _FINISH: Final = """
 with result as (
     select * from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::bool[],
@@ -243,6 +254,7 @@ with result as (
         remote_width = coalesce(r.remote_width, a.remote_width),
         remote_height = coalesce(r.remote_height, a.remote_height),
         remote_size = coalesce(r.remote_size, a.remote_size), playback = coalesce(r.playback, a.playback),
+        transfer = case when r.remote_id is null then a.transfer end,
         processing_at = case when r.state = 'processing' then now() else a.processing_at end,
         updated_at = now()
     from result r
@@ -297,7 +309,7 @@ async def finish(engine: Engine, fence: int, outcomes: Sequence[Outcome]) -> fro
                     taken |= {r["ref"] for r in await connection.fetch(_FINISH, *_arguments(fence, [outcome]))}
             except _REFUSED as error:
                 # A video that is there already cannot fail to be made.
-                end = "mismatched" if outcome.state in ("verified", "mismatched") else "failed"
+                end = "mismatched" if outcome.state in ("attached", "verified", "mismatched") else "failed"
                 bare = Outcome(outcome.ref, end, end, "unknown", f"the result could not be stored: {error}")
                 taken |= {r["ref"] for r in await connection.fetch(_FINISH, *_arguments(fence, [bare]))}
         return frozenset(taken)

@@ -45,6 +45,7 @@ update asset a set
     retired = case
         when a.remote_id is null or a.state = 'mismatched' or a.reason = 'not-ready-in-time' then a.retired
         else a.retired || a.remote_id end,
+    transfer = case when a.reason = 'file-changed' then null else a.transfer end,
     processing_at = case when a.reason = 'not-ready-in-time' then now() else a.processing_at end
 from numbered where a.ref = numbered.ref
 """  # noqa: S608  # composed of constants

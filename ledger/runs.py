@@ -86,13 +86,26 @@ returning fence
 """
 
 
+_TO_ATTACH: Final = """
+update asset set state = 'attaching', updated_at = now()
+where run = $1 and state = 'ready' and about ?| array['captions', 'poster']
+"""
+"""Only these rows have something to attach; the others stay ready, and cost the phase nothing."""
+
+
 async def open_phase(engine: Engine, run: str, phase: str, after: str | None) -> int | None:
     """Opens a phase, or takes it over from whoever opened it before, and returns the new fence.
 
     None where it is closed already, or where the phase before it (`after`) is not.
     """
-    fence: int | None = await engine.fetchval(_OPEN_PHASE, run, phase, after)
-    return fence
+
+    async def work(connection: Connection) -> int | None:
+        fence: int | None = await connection.fetchval(_OPEN_PHASE, run, phase, after)
+        if fence is not None and phase == "attach":
+            await connection.execute(_TO_ATTACH, run)
+        return fence
+
+    return await engine.transaction(work) if phase == "attach" else await engine.run(work)
 
 
 _CLOSE_PHASE: Final = """

@@ -13,7 +13,9 @@ TRANSITIONS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         # Back to inventoried only where it is certain that no call landed.
         "creating": frozenset({"inventoried", "processing", "ready", "rejected", "failed", "skipped", "deleted"}),
         "processing": frozenset({"ready", "rejected", "failed", "skipped", "deleted"}),
-        "ready": frozenset({"verified", "mismatched", "skipped", "deleted"}),
+        "ready": frozenset({"attaching", "verified", "mismatched", "skipped", "deleted"}),
+        "attaching": frozenset({"attached", "mismatched", "skipped", "deleted"}),
+        "attached": frozenset({"verified", "mismatched", "skipped", "deleted"}),
         "verified": frozenset({"mismatched", "deleted"}),
         "mismatched": frozenset({"verified", "deleted"}),
         "rejected": frozenset({"deleted"}),
@@ -33,20 +35,25 @@ PHASE_STATES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "inventory": ("pending",),
         "create": ("inventoried", "creating"),
         "settle": ("processing",),
-        "reconcile": ("ready",),
+        "attach": ("attaching",),
+        "reconcile": ("ready", "attached"),
     }
 )
 """The states that an asset must have left before the phase can close."""
 
 WITHIN_PHASE: Final = [
-    f"{source}>{target}" for states in PHASE_STATES.values() for source in states for target in states
+    f"{source}>{target}"
+    for states in PHASE_STATES.values()
+    for source in states
+    for target in states
+    if source == target or target in TRANSITIONS[source]
 ]
 """The steps that leave a row in its phase, to be tried again: its attempts and deaths go on counting."""
 
 DEAD: Final = ("failed", "rejected", "mismatched")
 """Dead letters: what a person may have taken up again, once what was wrong is mended."""
 
-UNFINISHED: Final = ("pending", "inventoried", "creating", "processing", "ready")
+UNFINISHED: Final = ("pending", "inventoried", "creating", "processing", "ready", "attaching", "attached")
 """What a cancelled run hands on to a later one."""
 
 

@@ -53,6 +53,7 @@ _CALLS: Final[dict[str, _Options]] = {
             "list_pages": "probe",
             "inventory_page": "probe",
             "create_page": "provider",
+            "attach_page": "provider",
             "sweep_page": "provider",
             "list_remote": "provider",
             "reconcile_page": "ledger",

@@ -16,8 +16,8 @@ from sources.spec import SourceSpec
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 """As `settings.Name`: fits a workflow id, a metric label, a path and a variable's name."""
 
-Phase = Literal["list", "inventory", "create", "settle", "reconcile"]
-PLAN: tuple[Phase, ...] = ("list", "inventory", "create", "settle", "reconcile")
+Phase = Literal["list", "inventory", "create", "settle", "attach", "reconcile"]
+PLAN: tuple[Phase, ...] = ("list", "inventory", "create", "settle", "attach", "reconcile")
 
 RunState = Literal["running", "paused", "parked", "awaiting-approval", "cancelled", "finished", "failed"]
 
@@ -330,6 +330,8 @@ class EstimateResult(_Message):
     owned: int = 0
     seconds: float | None = None
     cost: float | None = None
+    losses: dict[str, int] = Field(default_factory=dict)
+    """What the destination has no place for, with the number of videos that have it."""
 
     def words(self) -> str:
         """The estimate as a person reads it."""
@@ -340,6 +342,8 @@ class EstimateResult(_Message):
             words.append(f"at least {timedelta(seconds=round(self.seconds))} at the declared pace")
         if self.cost is not None:
             words.append(f"about {self.cost:.2f} at the price in the settings")
+        if self.losses:
+            words.append("not carried over: " + ", ".join(f"{name} of {n}" for name, n in sorted(self.losses.items())))
         if self.owned:
             words.append(f"{self.owned} owned by earlier runs")
         if self.rejected:

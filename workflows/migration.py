@@ -274,7 +274,7 @@ class MigrationWorkflow:
             page=page,
             fence=fence,
             passes=passes,
-            source=asked.source if phase in ("inventory", "create") else None,
+            source=asked.source if phase in ("inventory", "create", "attach") else None,
             heartbeat_s=asked.heartbeat_s,
         )
         task = asyncio.create_task(

@@ -100,7 +100,7 @@ class Decisions:
         account: Any = SimpleNamespace(name="host", destination=_Host(ask, self._key), governor=pace)
 
         async def work(row: Row, start: float) -> Outcome:
-            return await creating._create(account, _Source(ask), row, call_by=_CallBy(ask))
+            return await creating._create(cast(Any, None), account, _Source(ask), row, call_by=_CallBy(ask))
 
         run: Any = SimpleNamespace(
             _may_claim=lambda: ask("go on") == "yes",
@@ -173,7 +173,7 @@ class _Source:
                 raise Fault("source-busy")
             case "source gone":
                 raise Fault("source-not-found")
-        return SimpleNamespace(address="https://media.example/s.mp4", headers={})
+        return SimpleNamespace(address="https://media.example/s.mp4", headers={}, size=None)
 
 
 class _Host:
@@ -211,8 +211,11 @@ def _video(state: str) -> RemoteVideo:
 class _Pace(Governor):
     """An account that is never paused, without its ledger."""
 
-    async def lease(self, requests: int) -> Lease:
-        return Lease(starts=[0.0] * requests, paused_s=0.0)
+    async def lease(self, requests: int, operation: str = "create", **who: str) -> Lease:
+        return Lease(starts=[0.0] * requests)
 
-    async def push_back(self, fault: Fault) -> float:
+    async def start(self, at: float) -> bool:
+        return True
+
+    async def push_back(self, fault: Fault, cuts: int | None = None) -> float:
         return 1.0

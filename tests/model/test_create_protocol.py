@@ -244,7 +244,8 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
     )  # fmt: skip
     offers = Capabilities("exact", False, True, 1000)
 
-    async def start(at: float) -> None: ...
+    async def start(at: float) -> bool:
+        return True
 
     pace = SimpleNamespace(start=start)
     account = SimpleNamespace(settings=settings, governor=pace, destination=SimpleNamespace(capabilities=offers))
@@ -257,7 +258,7 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
         async def __call__(self) -> None:
             await self._work(None, 0.0)
 
-    async def create(account: Any, source: Any, row: Any, *, call_by: float) -> None:
+    async def create(engine: Any, account: Any, source: Any, row: Any, *, call_by: float) -> None:
         seen["call_by"] = call_by  # the row's start is 0
 
     class Closing:
@@ -269,7 +270,8 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
     accounts: Any = SimpleNamespace(account=lambda name: account)
     page: Any = SimpleNamespace(source=object(), account="main")
     none: Any = None
-    await CreateActivities(none, none, accounts).create_page(page)
+    bench: Any = SimpleNamespace(engine=None)
+    await CreateActivities(bench, none, accounts).create_page(page)
     assert seen["quiet"] == settings.quiet
     assert seen["call_by"] > 0
     assert seen["call_by"] + timeout_s + creating.CLOCK_S / 2 <= seen["quiet"]

@@ -1,0 +1,126 @@
+"""The attach phase: what needs its video to be there before it can be put on it — text tracks and posters."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from temporalio import activity
+
+import media
+from activities.accounts import Account, Accounts
+from activities.items import item_of
+from activities.pages import Bench, PageRun
+from activities.remote import turn
+from crossings import crossing
+from destinations.base import Attachment
+from faults import Fault, Scope
+from ledger.assets import Row
+from ledger.claims import Outcome
+from media.attachments import as_vtt, picture_format
+from settings import Settings
+from sources.base import Item, Location, Source
+from sources.registry import open_source
+from workflows.messages import PageInput, PageResult
+
+CAPTION_BYTES: Final = 10_485_760
+"""Cloudflare's limit for a text track; a longer one is none."""
+POSTER_BYTES: Final = 20_971_520
+
+
+@dataclass(slots=True)
+class AttachActivities:
+    bench: Bench
+    settings: Settings
+    accounts: Accounts
+
+    @activity.defn
+    async def attach_page(self, page: PageInput) -> PageResult:
+        """Puts the page's text tracks and posters on their videos, as far as the destination has a place for them. What
+        is lost for good leaves its video as it is, and is told when that is reconciled."""
+        assert page.source is not None, "an attach page carries its source"
+        account = self.accounts.account(page.account)
+        async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
+
+            async def attach(row: Row, start: float) -> Outcome:
+                lost = [words async for words in self._put_on(account, source, row)]
+                if not lost:
+                    return Outcome(row.ref, "attached", "attached")
+                return Outcome(row.ref, "attached", "attachment-lost", reason="attachment-lost", detail="; ".join(lost))
+
+            return await PageRun(self.bench, page, attach)()
+
+    async def _put_on(self, account: Account, source: Source, row: Row) -> AsyncIterator[str]:
+        """Attaches one after the other; gives words for each that can never be. Raises Fault for what may still be."""
+        assert row.remote_id is not None, "a video that is ready has its id"
+        for name, make in self._wanted(account, source, item_of(row)):
+            try:
+                attachment = await make()
+                if attachment is not None:
+                    await _pushed_back(account, partial(self._attach, account, row.tenant, row.remote_id, attachment))
+            except Fault as fault:
+                if fault.scope is not Scope.ROW or not fault.permanent:
+                    raise
+                yield f"{name}: {fault.reason.words} ({fault.detail})"
+
+    @staticmethod
+    async def _attach(account: Account, tenant: str, remote_id: str, attachment: Attachment) -> None:
+        async def in_turn() -> None:
+            await turn(account, "attach", tenant)
+
+        with crossing("attach"):
+            await account.destination.attach(remote_id, attachment, turn=in_turn)
+
+    def _wanted(
+        self, account: Account, source: Source, item: Item
+    ) -> Sequence[tuple[str, Callable[[], Awaitable[Attachment | None]]]]:
+        """What the item has that the destination takes: words for it, and how it is fetched."""
+        offers = account.destination.capabilities
+        wanted: list[tuple[str, Callable[[], Awaitable[Attachment | None]]]] = []
+
+        async def caption(position: int) -> Attachment:
+            track = item.about.captions[position]
+            location = await source.locate_caption(item, track)
+            # Those that take bytes all take WebVTT; those that fetch take SubRip too.
+            content = as_vtt(await self._content(location, CAPTION_BYTES)) if offers.captions == "bytes" else None
+            return Attachment(track.kind, location.address, content, language=track.language, label=track.label)
+
+        async def poster() -> Attachment | None:
+            location = await source.locate_poster(item)
+            if location is None:
+                return None
+            if offers.poster == "address":
+                return Attachment("poster", location.address, format="")
+            content = await self._content(location, POSTER_BYTES)
+            return Attachment("poster", location.address, content, format=picture_format(content))
+
+        if offers.captions is not None:
+            wanted += [
+                (f"the {track.language} {track.kind}", partial(caption, position))
+                for position, track in enumerate(item.about.captions)
+            ]
+        if offers.poster is not None and item.about.poster is not None:
+            wanted.append(("the poster", poster))
+        return wanted
+
+    async def _content(self, location: Location, limit: int) -> bytes:
+        with crossing("fetch"):
+            return await media.read_small(location, limit=limit, settings=self.settings.media)
+
+
+async def _pushed_back(account: Account, work: Callable[[], Awaitable[None]]) -> None:
+    """Does the work; where the destination refuses for load, the whole account pauses, and the row loses nothing."""
+    try:
+        await work()
+    except Fault as stop:
+        fault = account.governor.judged(stop)
+        if fault.scope is Scope.ACCOUNT:
+            with crossing("pause"):
+                await account.governor.push_back(fault)
+        if fault is stop:
+            raise
+        raise fault from stop
+    account.governor.went_well()
