@@ -109,6 +109,8 @@ class EndpointSettings(_Section):
     """Address that the endpoint listens on."""
     port: int = Field(default=8080, ge=1, le=65535)
     """Port that the endpoint listens on."""
+    public_url: str | None = Field(default=None, pattern=r"^https?://[^\s]+$")
+    """Address under which hosts reach the endpoint, without /webhooks/…; only `starter.py check` uses it."""
     max_body_bytes: int = Field(default=1_048_576, ge=1024)
     request_timeout_s: float = Field(default=10.0, gt=0)
     """Within this a delivery's head, and then its body, must have come whole."""

@@ -79,6 +79,7 @@ class PageRun:
         self._left_phase = 0
         self._stop: Fault | None = None
         self._open: dict[tuple[int, str], Row] = {}
+        self._unused: list[tuple[Lease, float]] = []
         self._writer = _Writer(bench, self._written)
 
     async def __call__(self) -> PageResult:
@@ -100,6 +101,8 @@ class PageRun:
             for (fence, _), row in list(self._open.items()):
                 self._end(fence, outcomes.handed_back(row))  # cancelled before its work began
             await self._writer.close()
+        if self._unused:
+            await self._give_back()
         if self._stop is not None:
             raise self._stop.as_application_error()
         left = await claims.left(self._bench.engine, self._place)
@@ -120,20 +123,15 @@ class PageRun:
                 starts: Sequence[float] = [0.0] * slots
                 lease: Lease | None = None
                 if self._governor is not None:
+                    await self._give_back()
                     with crossing("lease"):
-                        lease = await self._governor.lease(slots)
-                    if lease.paused_s > 0:
-                        await bench.hand.put_down(slots)
-                        slots = 0
-                        await self._nap(min(lease.paused_s, LONGEST_NAP_S))
-                        continue
+                        lease = await self._governor.lease(slots, tenant=self._page.tenant)
                     starts = lease.starts
-                    if starts[0] > LONGEST_NAP_S:
-                        # A slow pace: wait with empty hands, so that neither slots nor rows are held for nothing.
-                        await bench.hand.put_down(slots)
-                        slots = 0
-                        await self._give_back(lease, len(starts))
-                        await self._nap(starts[0] / 2)
+                    # What was not leased is waited for with empty hands: neither slots nor rows are held for nothing.
+                    await bench.hand.put_down(slots - len(starts))
+                    slots = len(starts)
+                    if not starts:
+                        await self._nap(min(lease.wait_s, LONGEST_NAP_S))
                         continue
                 base = asyncio.get_running_loop().time()
                 with crossing("claim"):
@@ -147,20 +145,23 @@ class PageRun:
                         quiet_s=None if self._quiet_s is None else self._quiet_s + starts[-1],
                     )
                 used = len(window.rows) if window else 0
-                if lease is not None and used < slots:
-                    await self._give_back(lease, slots - used)
+                if lease is not None:
+                    self._unused += [(lease, start) for start in starts[used:]]
                 if window is None:
                     return
                 for row, start in zip(window.rows, starts, strict=False):
                     self._open[window.fence, row.ref] = row
-                    rows.create_task(self._one(window, row, base + start))
+                    rows.create_task(self._one(window, row, base + start, None if lease is None else (lease, start)))
             finally:
                 await bench.hand.put_down(slots - used)
 
-    async def _give_back(self, lease: Lease, requests: int) -> None:
+    async def _give_back(self) -> None:
+        """Returns the leased requests that were not made."""
+        unused, self._unused = self._unused, []
         if self._governor is not None:
-            with crossing("budget"):
-                await self._governor.give_back(lease, requests)
+            for lease in {id(lease): lease for lease, _ in unused}.values():
+                with crossing("budget"):
+                    await self._governor.give_back(lease, [start for by, start in unused if by is lease])
 
     async def _renew(self) -> None:
         """Rows may wait in hand for longer than a lease, for a turn or for slow neighbours; their claims must not look
@@ -178,25 +179,28 @@ class PageRun:
     def _may_claim(self) -> bool:
         return self._stop is None and not activity.is_worker_shutdown()
 
-    async def _one(self, window: Window, row: Row, start: float) -> None:
-        """Works one row; whatever happens, exactly one outcome reaches the writer."""
+    async def _one(self, window: Window, row: Row, start: float, leased: tuple[Lease, float] | None = None) -> None:
+        """Works one row; whatever happens, exactly one outcome reaches the writer. `leased` is the row's place in a
+        lease."""
         with structlog.contextvars.bound_contextvars(ref=row.ref):
             try:
                 # A row that has killed its workers before is worked alone in this process.
                 alone = self._bench.hand.alone() if row.deaths >= claims.ALONE_AFTER else contextlib.nullcontext()
                 async with alone:
-                    outcome = await self._attempted(row, start)
+                    outcome = await self._attempted(row, start, None if leased is None else leased[0].cuts)
             except asyncio.CancelledError:
                 # The process is being stopped hard: what can still be written is handed back, unharmed.
                 self._end(window.fence, outcomes.handed_back(row, call_open=self._quiet_s is not None))
                 raise
+            if leased is not None and outcome.outcome == "handed-back" and outcome.reason is None:
+                self._unused.append(leased)
             self._end(window.fence, outcome)
 
     def _end(self, fence: int, outcome: Outcome) -> None:
         del self._open[fence, outcome.ref]
         self._writer.put(fence, outcome)
 
-    async def _attempted(self, row: Row, start: float) -> Outcome:
+    async def _attempted(self, row: Row, start: float, cuts: int | None = None) -> Outcome:
         if not self._may_claim():
             return outcomes.handed_back(row)
         try:
@@ -211,8 +215,9 @@ class PageRun:
             self._stop = self._stop or fault
         elif fault.scope is Scope.ACCOUNT and self._governor is not None:
             with crossing("pause"):
-                seconds = await self._governor.push_back(fault)
-            log.warning("account paused", reason=fault.code, seconds=seconds, detail=fault.detail)
+                seconds = await self._governor.push_back(fault, cuts)
+            if seconds > 0:
+                log.warning("account paused", reason=fault.code, seconds=seconds, detail=fault.detail)
         log.info("row stopped", reason=fault.code, outcome=outcome.outcome, detail=fault.detail)
         return outcome
 

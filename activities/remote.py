@@ -16,7 +16,9 @@ from crossings import crossing
 from destinations.base import RemoteVideo
 from faults import Fault, Scope
 from ledger import remotes
+from ledger.budgets import Lease
 from ledger.engine import Engine
+from settings import Operation
 
 log = structlog.get_logger()
 
@@ -27,15 +29,18 @@ TRIES: Final = 4
 LONGEST_NAP_S: Final = 5.0
 
 
-async def turn(account: Account) -> None:
-    """Waits until the account's budget gives leave for one request."""
+async def turn(account: Account, operation: Operation, tenant: str = "default") -> Lease:
+    """Waits until the account's budget gives leave for one request of this kind, and until it may start."""
     while True:
         with crossing("lease"):
-            lease = await account.governor.lease(1)
-        if lease.paused_s <= 0:
-            await asyncio.sleep(lease.starts[0])
-            return
-        await asyncio.sleep(min(lease.paused_s, LONGEST_NAP_S))
+            lease = await account.governor.lease(1, operation, tenant=tenant)
+        if not lease.starts:
+            await asyncio.sleep(min(lease.wait_s, LONGEST_NAP_S))
+        elif await account.governor.start(asyncio.get_running_loop().time() + lease.starts[0]):
+            return lease
+        else:
+            with crossing("budget"):
+                await account.governor.give_back(lease, lease.starts)
 
 
 async def walk_all(engine: Engine, account: Account, run: str) -> tuple[int, int]:
@@ -48,7 +53,7 @@ async def walk_all(engine: Engine, account: Account, run: str) -> tuple[int, int
         walk = await remotes.begin(engine, account.name, run)
     cursor, videos, requests = walk.cursor, 0, 0
     while True:
-        page = await _asked(account, partial(account.destination.list_page, cursor))
+        page = await _asked(account, "list", partial(account.destination.list_page, cursor))
         requests += 1
         if page.next_cursor is not None and page.next_cursor == cursor:
             raise Fault("answer-malformed", f"the list of {account.name} gives the same cursor again: {cursor!r}")
@@ -68,17 +73,17 @@ async def ask_each(account: Account, remote_ids: Sequence[str]) -> list[RemoteVi
     """Asks for single videos, one request each."""
     found = []
     for remote_id in remote_ids:
-        found.append(await _asked(account, partial(account.destination.get, remote_id)))
+        found.append(await _asked(account, "get", partial(account.destination.get, remote_id)))
         note(asked=len(found), of=len(remote_ids))
     return found
 
 
-async def _asked(account: Account, question: Callable[[], Awaitable[T]]) -> T:
+async def _asked(account: Account, operation: Operation, question: Callable[[], Awaitable[T]]) -> T:
     """One question to the destination, in its turn. Pushback pauses the account; other transient faults are tried again
     a few times."""
     tries = 0
     while True:
-        await turn(account)
+        lease = await turn(account, operation)
         try:
             with crossing("ask"):
                 answer = await question()
@@ -88,7 +93,7 @@ async def _asked(account: Account, question: Callable[[], Awaitable[T]]) -> T:
             fault = account.governor.judged(stop)
             if fault.scope is Scope.ACCOUNT:
                 with crossing("pause"):
-                    await account.governor.push_back(fault)
+                    await account.governor.push_back(fault, lease.cuts)
                 continue
             tries += 1
             if fault.permanent or fault.scope is Scope.RUN or tries >= TRIES:

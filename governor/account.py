@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
 
 from faults import Fault
-from governor.pacing import DOWN_AFTER, DOWN_PAUSES, DOWN_SIGNS, DOWN_WAIT_S, limits_of, pause_s
+from governor import headers as rate_headers
+from governor.pacing import DOWN_AFTER, DOWN_PAUSES, DOWN_SIGNS, DOWN_WAIT_S, DROPS, late_s, limits_of, pause_s
 from ledger import budgets
-from ledger.budgets import Lease
+from ledger.budgets import Lease, Limit, Word
 from ledger.engine import Engine
-from settings import AccountSettings
+from settings import AccountSettings, Operation
+
+log = structlog.get_logger()
+
+CONGESTION: Final = frozenset({"rate-limited", "destination-busy"})
+"""Refusals that cut the pace; other faults of an account only pause it."""
+PARK_AFTER_S: Final = 60.0
+"""A spent allowance that is renewed sooner is waited for; for a later one the run parks."""
 
 
 @dataclass(slots=True)
@@ -23,40 +35,92 @@ class Governor:
     name: str
     account: AccountSettings
     clock: Callable[[], float] = time.monotonic
-    _next_start: float = 0.0
+    _limits: Sequence[Limit] | None = None
     _failures: int = 0
+    _drops: int = 0
     _streak: int = 0
     _paused_until: float = 0.0
+    _stopped: bool = False
+    _telling: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        if self._limits is None:
+            self._limits = limits_of(self.account)
+        return self._limits
 
     async def declare(self) -> None:
         """Makes the ledger's limits of this account those of the settings."""
-        await budgets.declare(self.engine, self.name, limits_of(self.account))
+        await budgets.declare(self.engine, self.name, self.limits)
 
-    async def lease(self, requests: int) -> Lease:
-        """Leave for so many requests, with their start times in seconds from now; or the pause to wait out."""
-        return await budgets.lease(self.engine, self.name, requests)
+    async def lease(
+        self, requests: int, operation: Operation = "create", *, tenant: str = "default", lane: str = "bulk"
+    ) -> Lease:
+        """Leave for up to so many requests, with their start times in seconds from now; or what to wait for.
 
-    async def start(self, at: float) -> None:
-        """Returns when a leased request may be made: at its start time (of the running loop's clock), and, in a process
-        that stood still meanwhile, not together with others whose time has passed too."""
+        Raises Fault("allowance-spent"), with the seconds until it is renewed, where that takes longer than a minute.
+        """
+        leased = await self._lease(requests, operation, tenant, lane)
+        if leased.why == "undeclared":
+            # Somebody deleted a limit under the running fleet. What was spent of it is unknown: all of it, then.
+            await budgets.declare(self.engine, self.name, self.limits, only_missing=True, spent=True)
+            leased = await self._lease(requests, operation, tenant, lane)
+        spent = leased.why == "spent" or (leased.why == "paused" and leased.reason == "allowance-spent")
+        if spent and leased.wait_s > PARK_AFTER_S:
+            which = f"limit {leased.reason!r}" if leased.why == "spent" else "by the host's own count"
+            raise Fault("allowance-spent", f"{self.name}: {which}", retry_after=leased.wait_s)
+        return leased
+
+    async def _lease(self, requests: int, operation: str, tenant: str, lane: str) -> Lease:
+        return await budgets.lease(
+            self.engine,
+            self.name,
+            operation,
+            requests,
+            tenant=tenant,
+            lane=lane,
+            weight=self.account.shares.get(tenant, 1.0),
+            reserve=self.account.reserve,
+            limits=[limit.name for limit in self.limits],
+        )
+
+    async def start(self, at: float) -> bool:
+        """Waits for a leased request's start time (of the running loop's clock). False: it must not be made. The
+        account was paused or stopped meanwhile, or this process stood still for so long that the call would come
+        together with others'."""
         loop = asyncio.get_running_loop()
-        at = max(at, loop.time(), self._next_start)
-        self._next_start = at + max((limit.interval_s for limit in limits_of(self.account)), default=0.0)
-        await asyncio.sleep(at - loop.time())
+        await asyncio.sleep(max(0.0, at - loop.time()))
+        return not self.held and loop.time() <= at + late_s(self.account)
 
-    async def give_back(self, lease: Lease, requests: int) -> None:
-        """Returns the last `requests` of a lease, which were not made."""
-        await budgets.give_back(self.engine, self.name, lease, requests)
+    @property
+    def held(self) -> bool:
+        """Whether, as far as this process was told, no call may be made now."""
+        return self._stopped or self.clock() < self._paused_until
 
-    async def push_back(self, fault: Fault) -> float:
-        """The destination refused for load: pauses the account and returns for how many seconds."""
+    async def give_back(self, lease: Lease, starts: Sequence[float]) -> None:
+        """Returns requests of a lease, by their starts, which were not made."""
+        await budgets.give_back(self.engine, self.name, lease, starts)
+
+    async def push_back(self, fault: Fault, cuts: int | None = None) -> float:
+        """The destination refused for load, or cannot be reached: pauses the account and returns for how many seconds.
+        `cuts` is that of the refused request's lease; None: the pace is not cut.
+
+        A connection that drops is first taken for the call's own misfortune, and only several in a row for the host's:
+        then 0 is returned, and nothing pauses.
+        """
+        if fault.code == "destination-unreachable":
+            self._drops += 1
+            if self._drops < DROPS:
+                return 0.0
         now = self.clock()
         if now >= self._paused_until or self._streak == 0:
             # The calls that were under way when the first was refused belong to the same event.
             self._streak += 1
         seconds = pause_s(fault, self._streak)
         self._paused_until = max(self._paused_until, now + seconds)
-        await budgets.pause(self.engine, self.name, seconds, fault.code)
+        await budgets.pause(
+            self.engine, self.name, seconds, fault.code, cuts=cuts if fault.code in CONGESTION else None
+        )
         return seconds
 
     def judged(self, fault: Fault) -> Fault:
@@ -72,6 +136,44 @@ class Governor:
 
     def went_well(self) -> None:
         """A call was answered: the next pushback begins a new series."""
-        self._failures = 0
+        self._failures = self._drops = 0
         if self.clock() >= self._paused_until:
             self._streak = 0
+
+    def told(self, word: Word) -> None:
+        """What another process, or a person, did to the account."""
+        if word.account != self.name:
+            return
+        if word.seconds is not None:
+            until = self.clock() + word.seconds
+            self._paused_until = max(self._paused_until, until) if word.seconds else 0.0
+        if word.stopped is not None:
+            self._stopped = word.stopped
+
+    def observe(self, headers: Mapping[str, str]) -> None:
+        """Reads an answer's rate headers. Where the host says that less is left than what we leave to others, the
+        account pauses until it has more; call it from the running loop."""
+        found = rate_headers.wait_s(rate_headers.quotas(headers, datetime.now(UTC)), 1.0 - self.account.spend)
+        if found <= 0 or self.clock() + found <= self._paused_until + 1.0:
+            return
+        self._paused_until = self.clock() + found
+        task = asyncio.get_running_loop().create_task(self._tell(found))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, seconds: float) -> None:
+        reason = "allowance-spent" if seconds > PARK_AFTER_S else "rate-limited"
+        try:
+            await budgets.pause(self.engine, self.name, seconds, reason)
+        except Fault as fault:
+            log.warning("pause not told", account=self.name, seconds=seconds, reason=fault.code)
+
+
+async def watch(engine: Engine, governors: Mapping[str, Governor]) -> None:
+    """Tells these governors of pauses that others make, as they are made, until cancelled."""
+
+    def told(word: Word) -> None:
+        if governor := governors.get(word.account):
+            governor.told(word)
+
+    await budgets.follow(engine, told)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 from faults import Fault
 from ledger.budgets import Limit
-from settings import AccountSettings
+from settings import OPERATIONS, AccountSettings, LimitSettings
 
 FIRST_PAUSE_S: Final = 1.0
 DOWN_AFTER: Final = 20
@@ -22,22 +24,89 @@ DOWN_WAIT_S: Final = 60.0
 """Seconds after which a run that was parked for an outage tries again."""
 LONGEST_PAUSE_S: Final = 300.0
 """Five minutes: the longest block that a host is known to impose (Cloudflare's whole-account block)."""
+DROPS: Final = 3
+"""Connections lost in a row, in one process, before the account pauses: one is the call's own misfortune."""
+TOLERANCE: Final = 0.01
+"""Of a limit's window, how far its requests may come early to catch up after a gap. As much of the limit stays unused:
+that is what keeps every window, wherever it begins, at or under the limit."""
+WORTHWHILE: Final = 0.985
+"""Share of a limit that its strict pace must reach; of small limits, where a whole request is a large part, it does
+not, and the part that `spend` leaves free is used to round up."""
 
 
 def limits_of(account: AccountSettings) -> Sequence[Limit]:
-    """The account's declared limits as they are spent: evenly, and only the share that the settings leave us.
+    """The account's declared limits as they are spent: only the share that the settings leave us."""
+    return [_limit(limit, f"{limit.name}-{number}", account.spend) for number, limit in enumerate(account.limits)]
 
-    An even pace of `spend` times the limit trips neither a fixed nor a sliding window of it.
+
+def _limit(declared: LimitSettings, name: str, spend: float) -> Limit:
+    whole = declared.requests - declared.floor
+    share = min(declared.requests * (spend if declared.spend is None else declared.spend), whole)
+    limit = Limit(
+        name,
+        units=share,
+        window_s=declared.per_s,
+        even=declared.evenly,
+        resets_s=None if declared.resets_at is None else declared.resets_at * 3600.0,
+        operations=tuple(declared.operations),
+        prices={operation: float(price) for operation, price in declared.prices.items()},
+    )
+    if not limit.even:
+        return limit
+    interval_s, tolerance_s = even_pace(limit, whole)
+    return Limit(
+        limit.name,
+        limit.units,
+        limit.window_s,
+        interval_s,
+        tolerance_s,
+        operations=limit.operations,
+        prices=limit.prices,
+    )
+
+
+def even_pace(limit: Limit, whole: float) -> tuple[float, float]:
+    """Seconds for each unit, and how far a request may come early, so that no window of `limit` holds more than its
+    units (or, where these are few, no more than the `whole` that the host declares).
+
+    With the interval T, the tolerance τ and the highest price p, requests in less than W seconds cost less than
+    (W + τ) / T + p units (the bound of the generic cell rate algorithm); costs being multiples of their common divisor
+    g, that is at most S where (W + τ) / T is the largest multiple of g that is at most S − p + g.
     """
-    return [
-        Limit(f"{limit.name}-{position}", limit.per_s / (limit.requests * account.spend))
-        for position, limit in enumerate(account.limits)
-    ]
+    prices = [price for price in map(limit.price, limit.operations or OPERATIONS) if price > 0]
+    window = limit.window_s
+    if not prices:
+        return 0.0, 0.0
+    largest, grain = max(prices), reduce(math.gcd, (round(price * 1000) for price in prices)) / 1000
+    early = TOLERANCE * window
+
+    def strict(units: float) -> float:
+        return (math.floor((units - largest) / grain + 1e-9) + 1) * grain
+
+    at_spend = window / limit.units
+    if limit.units >= largest and strict(limit.units) / (1 + TOLERANCE) >= WORTHWHILE * limit.units:
+        return (window + early) / strict(limit.units), early
+    interval_s = max(at_spend, window / strict(whole))
+    return interval_s, min(early, max(0.0, interval_s * strict(whole) - window))
 
 
 def fastest_s(account: AccountSettings, requests: int) -> float | None:
-    """Seconds that so many requests take at the declared pace, or None where no limit is declared."""
-    return max((limit.interval_s * requests for limit in limits_of(account)), default=None)
+    """Seconds that so many creates take at the declared pace, or None where no limit is declared."""
+    times = []
+    for limit in limits_of(account):
+        units = limit.price("create") * requests
+        if limit.even:
+            times.append(units * limit.interval_s)
+        else:
+            times.append(max(0, math.ceil(units / limit.units) - 1) * limit.window_s)
+    return max(times, default=None)
+
+
+def late_s(account: AccountSettings) -> float:
+    """Seconds after its start time in which a leased call may still be made: later, it would come together with
+    others', and a short window would notice."""
+    shortest = min((limit.per_s for limit in account.limits if limit.evenly), default=math.inf)
+    return min(max(0.1 * shortest, 0.25), 2.0)
 
 
 def pause_s(fault: Fault, streak: int) -> float:

@@ -11,7 +11,8 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final, Self, TypeVar
 
 import asyncpg
@@ -111,6 +112,24 @@ class Engine:
                 return await work(connection)
 
         return await self.run(whole)
+
+    @asynccontextmanager
+    async def listening(self, channel: str, heard: Callable[[str], None]) -> AsyncIterator[asyncio.Event]:
+        """Calls `heard` with each notification's payload while the block runs, on a connection beside the pool. The
+        event is set when that is lost. Raises Fault("ledger-unreachable") where none can be had."""
+        lost = asyncio.Event()
+        try:
+            connection = await asyncpg.connect(
+                self._dsn, timeout=5, server_settings={"application_name": "longhaul-listener"}
+            )
+        except _ENGINE_ERRORS as error:
+            raise schema.unreachable(self._dsn, error) from error
+        try:
+            connection.add_termination_listener(lambda _: lost.set())
+            await connection.add_listener(channel, lambda _c, _pid, _channel, payload: heard(str(payload)))
+            yield lost
+        finally:
+            connection.terminate()
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Runs `work` on a connection, again after an engine error.

@@ -1,42 +1,26 @@
-"""Budgets: every worker's requests start in one evenly spaced row, whoever asks, whatever their clocks say."""
+"""Budgets in a real ledger: every worker's requests start in one row, whoever asks, whatever their clocks say."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from faults import Fault
-from governor.account import Governor
+from governor.account import Governor, watch
 from ledger import budgets
-from ledger.budgets import Limit, Spent
+from ledger.budgets import Lease, Limit, Spent
 from ledger.engine import Engine
-from settings import AccountSettings, LedgerSettings
+from settings import AccountSettings
 
 ACCOUNT = "main"
 OpenEngine = Callable[[], Awaitable[Engine]]
-
-
-@pytest_asyncio.fixture
-async def open_engine(database: str) -> AsyncIterator[OpenEngine]:
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def opened() -> Engine:
-            engine = await Engine.open(LedgerSettings(dsn=database, pool_size=2))
-            stack.push_async_callback(engine.close)
-            return engine
-
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def engine(open_engine: OpenEngine) -> Engine:
-    return await open_engine()
+SECOND = Limit("window", 10.0, 10.0, interval_s=1.0)
+"""A request each second: five can be leased at once."""
 
 
 def near(seconds: list[float]) -> object:
@@ -44,97 +28,136 @@ def near(seconds: list[float]) -> object:
     return pytest.approx(seconds, abs=0.5)
 
 
+async def lease(engine: Engine, requests: int, operation: str = "create", **more: Any) -> Lease:
+    return await budgets.lease(engine, ACCOUNT, operation, requests, **more)
+
+
 async def test_eight_workers_leases_lie_in_one_evenly_spaced_row(open_engine: OpenEngine) -> None:
     engines = [await open_engine() for _ in range(8)]
-    interval = 10.0
-    await budgets.declare(engines[0], ACCOUNT, [Limit("window", interval)])
+    await budgets.declare(engines[0], ACCOUNT, [Limit("window", 100, 1, interval_s=0.01)])
     slots: list[float] = []
 
     async def worker(engine: Engine, requests: int) -> None:
         for _ in range(5):
-            lease = await budgets.lease(engine, ACCOUNT, requests)
-            now = time.monotonic()
-            assert len(lease.starts) == requests
-            slots.extend(now + start for start in lease.starts)
+            leased = await lease(engine, requests)
+            assert len(leased.starts) == requests
+            slots.extend(leased.at + start for start in leased.starts)
 
     await asyncio.gather(*(worker(engine, number + 1) for number, engine in enumerate(engines)))
     slots.sort()
     count = 5 * sum(range(1, 9))
     assert len(slots) == count
-    for earlier, later in pairwise(slots):
-        assert later - earlier == pytest.approx(interval, abs=0.5)
-    assert slots[-1] - slots[0] == pytest.approx((count - 1) * interval, abs=0.5)
+    assert min(later - earlier for earlier, later in pairwise(slots)) > 0.0099
     assert await budgets.spent(engines[0], ACCOUNT) == Spent(requests=count, pauses=0)
 
 
-async def test_an_account_that_stood_idle_has_saved_nothing_up(engine: Engine) -> None:
-    await budgets.declare(engine, ACCOUNT, [Limit("window", 10)])
-    await engine.execute("update budget set free_at = now() - interval '1 hour'")
-    assert (await budgets.lease(engine, ACCOUNT, 3)).starts == near([0, 10, 20])
+async def test_only_near_starts_are_leased_and_a_far_one_is_told_without_being_taken(engine: Engine) -> None:
+    await budgets.declare(engine, ACCOUNT, [SECOND])
+    assert (await lease(engine, 25)).starts == near([0, 1, 2, 3, 4, 5])
+    told = await lease(engine, 25)
+    assert (told.starts, told.why) == ((), "slot")
+    assert told.wait_s == pytest.approx(3.5, abs=0.5)
+    assert (await budgets.spent(engine, ACCOUNT)).requests == 6
 
 
-async def test_a_burst_starts_at_once_and_the_rest_in_turn(engine: Engine) -> None:
-    await budgets.declare(engine, ACCOUNT, [Limit("window", 10, burst=3)])
-    assert (await budgets.lease(engine, ACCOUNT, 5)).starts == near([0, 0, 0, 10, 20])
-    assert (await budgets.lease(engine, ACCOUNT, 1)).starts == near([30])
+async def test_an_account_that_stood_idle_has_saved_nothing_up_but_its_tolerance(engine: Engine) -> None:
+    await budgets.declare(engine, ACCOUNT, [Limit("window", 10, 10, interval_s=1.0, tolerance_s=2.0)])
+    await engine.execute("update budget set free_at = free_at - 3600")
+    assert (await lease(engine, 5)).starts == near([0, 0, 0, 1, 2])
 
 
 async def test_of_several_limits_each_is_kept(engine: Engine) -> None:
-    await budgets.declare(engine, ACCOUNT, [Limit("burst", 10), Limit("day", 30), Limit("loose", 1)])
-    assert (await budgets.lease(engine, ACCOUNT, 3)).starts == near([0, 30, 60])
-    assert (await budgets.lease(engine, ACCOUNT, 2)).starts == near([90, 120])
+    limits = [Limit("burst", 1, 1, interval_s=0.5), Limit("day", 1, 2, interval_s=2.0), Limit("loose", 9, 1, 0.01)]
+    await budgets.declare(engine, ACCOUNT, limits)
+    assert (await lease(engine, 3)).starts == near([0, 2, 4])
 
 
-async def test_an_account_without_limits_has_no_pace_to_keep(engine: Engine) -> None:
+async def test_a_limit_counts_its_operations_only_at_their_prices(engine: Engine) -> None:
+    posts = Limit("posts", 1, 1, interval_s=1.0, operations=("create",))
+    priced = Limit("units", 10, 1, interval_s=0.5, prices={"list": 4.0, "delete": 0.0})
+    await budgets.declare(engine, ACCOUNT, [posts, priced])
+    assert (await lease(engine, 2)).starts == near([0, 1])
+    assert (await lease(engine, 2, "list")).starts == near([1.5, 3.5]), "`units` counts the creates too"
+    assert (await lease(engine, 25, "delete")).starts == near([0] * 25), "free of charge"
+
+
+async def test_an_account_without_limits_starts_at_a_found_pace(engine: Engine) -> None:
     await budgets.declare(engine, ACCOUNT, [])
-    assert await budgets.lease(engine, ACCOUNT, 3) == budgets.Lease([0, 0, 0])
-    assert await budgets.lease(engine, "never-declared", 2) == budgets.Lease([0, 0])
-    assert await budgets.spent(engine, "never-declared") == Spent(2, 0)
+    assert (await lease(engine, 3)).starts == near([0, 1 / 50, 2 / 50])
+    assert await budgets.spent(engine, ACCOUNT) == Spent(3, 0)
     assert await budgets.spent(engine, "never-used") == Spent(0, 0)
 
 
 async def test_accounts_do_not_spend_each_others_budget(engine: Engine) -> None:
     for account in ("one", "two"):
-        await budgets.declare(engine, account, [Limit("window", 10)])
-    assert (await budgets.lease(engine, "one", 3)).starts == near([0, 10, 20])
-    assert (await budgets.lease(engine, "two", 1)).starts == near([0])
+        await budgets.declare(engine, account, [SECOND])
+    assert (await budgets.lease(engine, "one", "create", 3)).starts == near([0, 1, 2])
+    assert (await budgets.lease(engine, "two", "create", 1)).starts == near([0])
 
 
-async def test_what_was_not_spent_goes_back(engine: Engine) -> None:
-    await budgets.declare(engine, ACCOUNT, [Limit("window", 10), Limit("day", 20)])
-    lease = await budgets.lease(engine, ACCOUNT, 5)
-    await budgets.give_back(engine, ACCOUNT, lease, 3)
-    await budgets.give_back(engine, ACCOUNT, lease, 0)
-    assert (await budgets.lease(engine, ACCOUNT, 1)).starts == near([40])
-    assert await budgets.spent(engine, ACCOUNT) == Spent(3, 0)
+async def test_what_goes_back_keeps_its_times_and_goes_to_whoever_asks_next(engine: Engine) -> None:
+    await budgets.declare(engine, ACCOUNT, [SECOND])
+    early = await lease(engine, 3)
+    await budgets.give_back(engine, ACCOUNT, early, early.starts[1:])
+    await budgets.give_back(engine, ACCOUNT, early, [])
+    assert await budgets.spent(engine, ACCOUNT) == Spent(1, 0)
+    assert (await lease(engine, 3)).starts == near([1, 2, 3])
 
 
-async def test_what_goes_back_is_not_handed_out_between_the_requests_of_a_later_lease(engine: Engine) -> None:
-    await budgets.declare(engine, ACCOUNT, [Limit("window", 10)])
-    early = await budgets.lease(engine, ACCOUNT, 5)
-    assert (await budgets.lease(engine, ACCOUNT, 2)).starts == near([50, 60])
-    await budgets.give_back(engine, ACCOUNT, early, 3)
-    assert (await budgets.lease(engine, ACCOUNT, 1)).starts == near([70]), "not 40: that is too near to 50"
+async def test_a_slot_whose_time_has_passed_is_lost_and_nothing_stays_taken(engine: Engine) -> None:
+    await budgets.declare(engine, ACCOUNT, [Limit("window", 100, 1, interval_s=0.01)])
+    old = await lease(engine, 25)
+    await engine.execute("update budget set free_at = free_at - 60")
+    await budgets.give_back(engine, ACCOUNT, Lease(old.starts, at=old.at - 60), old.starts)
+    assert await engine.fetchval("select count(*) from spare") == 0
+    assert len((await lease(engine, 25)).starts) == 25
+
+
+async def test_a_daily_allowance_is_spent_as_it_comes_and_is_whole_again_at_its_hour(engine: Engine) -> None:
+    day = Limit("day", 40, 86_400, even=False, resets_s=7 * 3600.0)
+    await budgets.declare(engine, ACCOUNT, [day, Limit("loose", 1000, 1, interval_s=0.001)])
+    assert len((await lease(engine, 25)).starts) == 25
+    rest = await lease(engine, 25)
+    assert len(rest.starts) == 15
+    spent = await lease(engine, 1)
+    assert (spent.starts, spent.why, spent.reason) == ((), "spent", "day")
+    hour = await engine.fetchval("select extract(epoch from date_trunc('day', now() at time zone 'utc'))::float8")
+    until = spent.at + spent.wait_s
+    assert (until - hour) % 86_400 == pytest.approx(7 * 3600, abs=0.01)
+    await budgets.give_back(engine, ACCOUNT, rest, rest.starts[-5:])
+    assert len((await lease(engine, 25)).starts) == 5
+    await engine.execute("update budget set used_from = used_from - 86400 where name = 'day'")
+    assert len((await lease(engine, 25)).starts) == 25
+
+
+async def test_a_sliding_allowance_comes_back_when_its_units_have_left_the_window(engine: Engine) -> None:
+    await budgets.declare(engine, ACCOUNT, [Limit("day", 20, 86_400, even=False), Limit("loose", 99, 1, 0.001)])
+    first = await lease(engine, 25)
+    assert len(first.starts) == 20
+    assert (await lease(engine, 1)).wait_s == pytest.approx(86_400, rel=0.011)
+    await budgets.give_back(engine, ACCOUNT, first, first.starts[-5:])
+    assert len((await lease(engine, 25)).starts) == 5
+    await engine.execute("update budget set slices = array(select s - 101 from unnest(slices) s) where name = 'day'")
+    assert len((await lease(engine, 25)).starts) == 20
 
 
 async def test_declaring_again_keeps_what_was_spent_and_drops_what_is_gone(engine: Engine) -> None:
-    await budgets.declare(engine, ACCOUNT, [Limit("window", 10), Limit("slow", 1000)])
-    await budgets.lease(engine, ACCOUNT, 2)
-    await budgets.declare(engine, ACCOUNT, [Limit("window", 5)])
-    assert (await budgets.lease(engine, ACCOUNT, 2)).starts == near([20, 25])
+    await budgets.declare(engine, ACCOUNT, [SECOND, Limit("slow", 1, 60, interval_s=60.0)])
+    await lease(engine, 2)
+    await budgets.declare(engine, ACCOUNT, [Limit("window", 10, 10, interval_s=0.5)])
+    assert (await lease(engine, 2)).starts == near([1, 1.5])
 
 
 async def test_a_pause_blocks_every_worker_and_costs_no_request(open_engine: OpenEngine) -> None:
     one, other = await open_engine(), await open_engine()
-    await budgets.declare(one, ACCOUNT, [Limit("window", 10)])
+    await budgets.declare(one, ACCOUNT, [SECOND])
     await budgets.pause(one, ACCOUNT, 60, "rate-limited")
-    lease = await budgets.lease(other, ACCOUNT, 5)
-    assert not lease.starts
-    assert 55 < lease.paused_s <= 60
-    assert lease.pause_reason == "rate-limited"
+    told = await lease(other, 5)
+    assert (told.starts, told.why, told.reason) == ((), "paused", "rate-limited")
+    assert 55 < told.wait_s <= 60
     assert await budgets.spent(one, ACCOUNT) == Spent(0, 1)
     await one.execute("update account set paused_until = now()")
-    assert (await budgets.lease(other, ACCOUNT, 1)).starts == near([0]), "nothing was leased meanwhile"
+    assert (await lease(other, 1)).starts == near([0]), "nothing was leased meanwhile"
 
 
 async def test_refusals_while_the_account_is_paused_belong_to_the_event_that_paused_it(engine: Engine) -> None:
@@ -142,42 +165,108 @@ async def test_refusals_while_the_account_is_paused_belong_to_the_event_that_pau
     await asyncio.gather(*(budgets.pause(engine, ACCOUNT, 60, "rate-limited") for _ in range(10)))
     assert (await budgets.spent(engine, ACCOUNT)).pauses == 1
     await budgets.pause(engine, ACCOUNT, 1, "destination-busy")
-    assert (await budgets.lease(engine, ACCOUNT, 1)).paused_s > 50, "a shorter wish shortens no pause"
+    told = await lease(engine, 1)
+    assert told.wait_s > 50 and told.reason == "rate-limited", "a shorter wish shortens no pause"
     await engine.execute("update account set paused_until = now()")
     await budgets.pause(engine, ACCOUNT, 60, "rate-limited")
     assert (await budgets.spent(engine, ACCOUNT)).pauses == 2
 
 
 async def test_an_account_that_was_deleted_under_a_running_fleet_keeps_its_limits(engine: Engine) -> None:
-    await budgets.declare(engine, ACCOUNT, [Limit("window", 10)])
+    await budgets.declare(engine, ACCOUNT, [SECOND])
     await engine.execute("delete from account")
-    assert (await budgets.lease(engine, ACCOUNT, 3)).starts == near([0, 10, 20])
+    assert (await lease(engine, 3)).starts == near([0, 1, 2])
     await engine.execute("delete from account")
     await budgets.pause(engine, ACCOUNT, 60, "rate-limited")
-    assert (await budgets.lease(engine, ACCOUNT, 1)).paused_s > 50
-    await engine.execute("update account set paused_until = null")
-    await engine.execute("delete from budget")
-    assert (await budgets.lease(engine, ACCOUNT, 2)).starts == [0, 0]
-    await budgets.declare(engine, ACCOUNT, [Limit("window", 10)])
-    assert (await budgets.lease(engine, ACCOUNT, 2)).starts == near([0, 10])
+    assert (await lease(engine, 1)).wait_s > 50
 
 
 async def test_a_workers_wrong_clock_does_not_matter(open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = await open_engine(), await open_engine()
-    await budgets.declare(right, ACCOUNT, [Limit("window", 10)])
-    await budgets.lease(right, ACCOUNT, 2)
+    await budgets.declare(right, ACCOUNT, [SECOND])
+    await lease(right, 1)
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 86_400)
-    assert (await budgets.lease(wrong, ACCOUNT, 2)).starts == near([20, 30])
+    assert (await lease(wrong, 1)).starts == near([1])
     monkeypatch.undo()
-    assert (await budgets.lease(right, ACCOUNT, 1)).starts == near([40])
+    assert (await lease(right, 1)).starts == near([2])
+
+
+# ------------------------------------------------------------------------------------------------ the adaptive pace
+
+
+async def test_many_refusals_of_what_was_leased_before_a_cut_are_one_event(engine: Engine) -> None:
+    await budgets.declare(engine, ACCOUNT, [SECOND])
+    leased = await lease(engine, 3)
+    await asyncio.gather(*(budgets.pause(engine, ACCOUNT, 1, "rate-limited", cuts=leased.cuts) for _ in range(25)))
+    standing = await budgets.pace_of(engine, ACCOUNT)
+    assert (standing.cuts, standing.adaptive) == (1, 0.5)
+    await engine.execute("update account set paused_until = null")
+    await engine.execute("update budget set free_at = 0")
+    later = await lease(engine, 5)
+    assert later.starts == near([0, 2, 4]), "half the pace"
+    await budgets.pause(engine, ACCOUNT, 1, "rate-limited", cuts=later.cuts)
+    assert (await budgets.pace_of(engine, ACCOUNT)).adaptive == 0.25
+
+
+# ------------------------------------------------------------------------------------------------- a person's control
+
+
+async def test_a_person_slows_stops_and_restores_the_pace_of_every_worker(open_engine: OpenEngine) -> None:
+    one, other = await open_engine(), await open_engine()
+    await budgets.declare(one, ACCOUNT, [SECOND])
+    await budgets.set_pace(one, ACCOUNT, factor=0.5)
+    assert (await lease(other, 2)).starts == near([0, 2])
+    await budgets.set_pace(one, ACCOUNT, per_s=0.25)
+    await one.execute("update budget set free_at = 0")
+    assert (await lease(other, 2)).starts == near([0, 4])
+    for stop in ({"stop": True}, {"factor": 0.0}, {"per_s": 0.0}):
+        await budgets.set_pace(one, ACCOUNT, **stop)  # type: ignore[arg-type]
+        assert (await lease(other, 1)).why == "stopped"
+        assert (await budgets.pace_of(other, ACCOUNT)).stopped
+    await budgets.set_pace(one, ACCOUNT, restore=True)
+    await one.execute("update budget set free_at = 0")
+    assert (await lease(other, 3)).starts == near([0, 1, 2])
+
+
+async def test_a_pace_that_was_very_slow_is_not_waited_for_once_it_is_restored(engine: Engine) -> None:
+    await budgets.declare(engine, ACCOUNT, [SECOND])
+    await budgets.set_pace(engine, ACCOUNT, factor=0.001)
+    await lease(engine, 1)
+    assert (await lease(engine, 1)).wait_s > 900
+    await budgets.set_pace(engine, ACCOUNT, restore=True)
+    assert (await lease(engine, 1)).wait_s < 10
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"factor": 1.5}, {"factor": -0.1}, {"factor": float("nan")}, {"per_s": -1.0}, {"per_s": float("inf")}]
+    + [{"factor": 0.5, "stop": True}],
+)
+async def test_a_pace_that_makes_no_sense_is_refused(engine: Engine, wrong: dict[str, Any]) -> None:
+    with pytest.raises(Fault) as fault:
+        await budgets.set_pace(engine, ACCOUNT, **wrong)
+    assert fault.value.code == "settings-refused"
+
+
+async def test_how_an_account_stands_can_be_asked_at_any_time(engine: Engine) -> None:
+    assert (await budgets.pace_of(engine, "never-seen")).requests == 0
+    await budgets.declare(engine, ACCOUNT, [SECOND, Limit("day", 40, 86_400, even=False)])
+    await lease(engine, 3, tenant="acme", weight=2.0)
+    await budgets.pause(engine, ACCOUNT, 60, "rate-limited")
+    standing = await budgets.pace_of(engine, ACCOUNT)
+    assert (standing.requests, standing.pauses, standing.pause_reason) == (3, 1, "rate-limited")
+    assert [(limit.name, limit.used) for limit in standing.limits] == [("day", 3.0), ("window", None)]
+    assert standing.leased_ahead_s == pytest.approx(3, abs=0.5)
+    assert [(t.tenant, t.lane, t.weight, t.leased) for t in standing.tenants] == [("acme", "bulk", 2.0, 3)]
+    assert standing.in_flight == 0
 
 
 # ---------------------------------------------------------------------------------------------------- the governor
 
 
 def governor(engine: Engine, **more: object) -> Governor:
-    limits = [{"requests": 10, "per_s": 90.0}]
+    limits = [{"requests": 100, "per_s": 90.0}]
     account = AccountSettings.model_validate(
         {"base_url": "http://host.example", "token": "t", "limits": limits, **more}
     )
@@ -187,10 +276,11 @@ def governor(engine: Engine, **more: object) -> Governor:
 async def test_a_governor_spends_its_share_of_the_declared_limit(engine: Engine) -> None:
     pace = governor(engine)
     await pace.declare()
-    lease = await pace.lease(3)
-    assert lease.starts == near([0, 10, 20])
-    await pace.give_back(lease, 2)
-    assert (await pace.lease(1)).starts == near([10])
+    leased = await pace.lease(3)
+    interval = pace.limits[0].interval_s
+    assert leased.starts == near([0, interval - 0.9, 2 * interval - 0.9])
+    await pace.give_back(leased, leased.starts[2:])
+    assert (await pace.lease(1)).starts == near([2 * interval - 0.9])
 
 
 async def test_refusals_that_come_together_are_one_event(engine: Engine) -> None:
@@ -199,8 +289,9 @@ async def test_refusals_that_come_together_are_one_event(engine: Engine) -> None
     pace = governor(engine)
     pace.clock = lambda: now
     await pace.declare()
-    assert [await pace.push_back(Fault("rate-limited")) for _ in range(25)] == [1.0] * 25
+    assert [await pace.push_back(Fault("rate-limited"), 0) for _ in range(25)] == [1.0] * 25
     assert (await budgets.spent(engine, ACCOUNT)).pauses == 1
+    assert (await budgets.pace_of(engine, ACCOUNT)).cuts == 1
     now += 1.5
     assert [await pace.push_back(Fault("rate-limited")) for _ in range(3)] == [2.0] * 3
     pace.went_well()  # a call from before the pause
@@ -215,6 +306,84 @@ async def test_what_the_destination_asks_for_reaches_every_worker(open_engine: O
     one, other = governor(await open_engine()), governor(await open_engine())
     await one.declare()
     assert await one.push_back(Fault("rate-limited", retry_after=120)) == 120
-    lease = await other.lease(1)
-    assert 115 < lease.paused_s <= 120
-    assert lease.pause_reason == "rate-limited"
+    told = await other.lease(1)
+    assert 115 < told.wait_s <= 120
+    assert told.reason == "rate-limited"
+
+
+async def test_a_dropped_connection_pauses_nobody_and_several_in_a_row_do(engine: Engine) -> None:
+    pace = governor(engine)
+    await pace.declare()
+    dropped = Fault("destination-unreachable")
+    assert [await pace.push_back(dropped, 0) for _ in range(2)] == [0.0, 0.0]
+    pace.went_well()
+    assert [await pace.push_back(dropped, 0) for _ in range(3)] == [0.0, 0.0, 1.0]
+    standing = await budgets.pace_of(engine, ACCOUNT)
+    assert (standing.pauses, standing.cuts) == (1, 0), "and the pace is not cut: nobody asked us to slow down"
+
+
+async def test_a_spent_daily_allowance_is_the_runs_fault_with_the_time_at_which_it_goes_on(engine: Engine) -> None:
+    day = {"requests": 20, "per_s": 86_400, "resets_at": 7, "floor": 10}
+    pace = governor(engine, limits=[day])
+    await pace.declare()
+    assert len((await pace.lease(25)).starts) == 10, "the floor is left"
+    with pytest.raises(Fault) as fault:
+        await pace.lease(1)
+    assert fault.value.code == "allowance-spent"
+    assert fault.value.retry_after is not None and 60 < fault.value.retry_after <= 86_400
+
+
+async def test_a_limit_that_was_deleted_under_a_running_fleet_is_made_anew_as_if_just_spent(engine: Engine) -> None:
+    pace = governor(engine)
+    await pace.declare()
+    await pace.lease(3)
+    await engine.execute("delete from budget")
+    told = await pace.lease(3)
+    assert (told.starts, told.why) == ((), "slot")
+    assert told.wait_s == pytest.approx(90 - 2.5, abs=0.5)
+
+
+async def test_a_pause_reaches_calls_that_other_processes_have_leased_already(open_engine: OpenEngine) -> None:
+    one, other = governor(await open_engine()), governor(await open_engine())
+    await one.declare()
+    listening = asyncio.create_task(watch(other.engine, {ACCOUNT: other}))
+    try:
+        async with asyncio.timeout(20):
+            while not await one.engine.fetchval(
+                "select count(*) from pg_stat_activity where application_name = 'longhaul-listener'"
+            ):
+                await asyncio.sleep(0.01)
+            at = asyncio.get_running_loop().time() + (await other.lease(1)).starts[0]
+            assert await other.start(at)
+            await one.push_back(Fault("rate-limited", retry_after=60))
+            while not other.held:
+                await asyncio.sleep(0.005)
+            assert not await other.start(asyncio.get_running_loop().time())
+            await budgets.set_pace(one.engine, ACCOUNT, restore=True)
+            while other.held:
+                await asyncio.sleep(0.005)
+            await budgets.set_pace(one.engine, ACCOUNT, stop=True)
+            while not other.held:
+                await asyncio.sleep(0.005)
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_a_call_whose_time_passed_while_its_process_stood_still_is_not_made(engine: Engine) -> None:
+    pace = governor(engine)
+    now = asyncio.get_running_loop().time()
+    assert await pace.start(now - 0.1)
+    assert not await pace.start(now - 5)
+
+
+async def test_what_the_host_says_is_left_pauses_the_account_before_it_refuses(engine: Engine) -> None:
+    pace = governor(engine)
+    await pace.declare()
+    pace.observe({"RateLimit": '"default";r=20;t=60', "RateLimit-Policy": '"default";q=100;w=90'})
+    assert not pace.held
+    pace.observe({"RateLimit": '"default";r=5;t=60', "RateLimit-Policy": '"default";q=100;w=90'})
+    assert pace.held
+    async with asyncio.timeout(20):
+        while (await pace.lease(1)).why != "paused":
+            await asyncio.sleep(0.01)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults import Fault
-from governor.pacing import FIRST_PAUSE_S, LONGEST_PAUSE_S, fastest_s, limits_of, pause_s
-from settings import AccountSettings
+from governor.pacing import FIRST_PAUSE_S, LONGEST_PAUSE_S, TOLERANCE, fastest_s, limits_of, pause_s
+from settings import OPERATIONS, AccountSettings, Operation
 
 
-def account(*limits: tuple[int, float], spend: float = 0.9) -> AccountSettings:
-    declared = [{"requests": requests, "per_s": per_s} for requests, per_s in limits]
+def account(*limits: tuple[int, float] | dict[str, Any], spend: float = 0.9) -> AccountSettings:
+    declared = [
+        limit if isinstance(limit, dict) else {"requests": limit[0], "per_s": limit[1], "spread": "evenly"}
+        for limit in limits
+    ]
     return AccountSettings.model_validate(
         {"base_url": "http://host.example", "token": "t", "limits": declared, "spend": spend}
     )
@@ -20,32 +25,69 @@ def account(*limits: tuple[int, float], spend: float = 0.9) -> AccountSettings:
 
 def test_a_limit_is_spent_evenly_and_a_tenth_is_left() -> None:
     [limit] = limits_of(account((1200, 300.0)))
-    assert limit.interval_s == pytest.approx(300 / 1080)
-    assert limit.burst == 1
+    assert limit.units == 1080
+    assert 0.98 < 300 / limit.interval_s / 1080 <= 1
 
 
 def test_limits_of_the_same_name_are_kept_apart() -> None:
     assert len({limit.name for limit in limits_of(account((10, 1.0), (1000, 300.0)))}) == 2
 
 
+def test_long_windows_are_spent_as_they_come_unless_told_otherwise() -> None:
+    day = {"requests": 1000, "per_s": 86_400.0}
+    assert [limit.even for limit in limits_of(account(day, {**day, "spread": "evenly"}))] == [False, True]
+
+
+def test_a_limit_has_its_own_share_and_floor() -> None:
+    limits = limits_of(
+        account({"requests": 1000, "per_s": 60, "spend": 0.5}, {"requests": 1000, "per_s": 60, "floor": 300})
+    )
+    assert [limit.units for limit in limits] == [500, 700]
+
+
+PRICES = st.dictionaries(st.sampled_from(OPERATIONS), st.integers(1, 10), max_size=3)
+
+
 @given(
-    requests=st.integers(1, 10**6),
-    per_s=st.floats(0.001, 10**6),
-    spend=st.floats(0.01, 1.0),
-    at=st.floats(0.0, 1.0),
+    requests=st.integers(10, 3000),
+    per_s=st.floats(0.1, 10**5),
+    spend=st.floats(0.02, 1.0),
+    prices=PRICES,
+    asked=st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(1, 25), st.floats(0, 0.05)), max_size=60),
 )
+@settings(deadline=None)
 def test_no_window_wherever_it_begins_holds_more_than_the_limit(
-    requests: int, per_s: float, spend: float, at: float
+    requests: int, per_s: float, spend: float, prices: dict[Operation, int], asked: list[tuple[Operation, int, float]]
 ) -> None:
+    """Whoever asks for what, and however long nobody does."""
+    [limit] = limits_of(
+        account({"requests": requests, "per_s": per_s, "prices": prices, "spread": "evenly"}, spend=spend)
+    )
+    tat, now, made = 0.0, 0.0, []
+    for operation, count, pause in asked:
+        now = max(now, tat - limit.tolerance_s) + pause * per_s
+        for _ in range(count):
+            start = max(now, tat - limit.tolerance_s)
+            tat = max(tat, start) + limit.price(operation) * limit.interval_s
+            made.append((start, limit.price(operation)))
+    strict = limit.units >= limit.largest and limit.tolerance_s == TOLERANCE * per_s
+    for begin, _ in made:
+        inside = sum(units for start, units in made if begin <= start < begin + per_s * (1 - 1e-9))
+        assert inside <= requests
+        if strict and per_s / limit.interval_s < limit.units:
+            assert inside <= limit.units + 1e-6
+
+
+@given(requests=st.integers(1, 5000), per_s=st.floats(0.1, 10**5), spend=st.floats(0.1, 1.0))
+def test_of_what_may_be_spent_at_least_98_in_100_can_be(requests: int, per_s: float, spend: float) -> None:
     [limit] = limits_of(account((requests, per_s), spend=spend))
-    # Of requests that are `interval_s` apart, this many start in a window that begins `at` of an interval after one.
-    first = (1 - at) * limit.interval_s
-    inside = max(0, int((per_s - first) / limit.interval_s * (1 - 1e-9)) + 1) if first < per_s else 0
-    assert inside <= max(1, requests)
+    assert per_s / limit.interval_s >= 0.98 * limit.units or requests * spend < 1 or spend > 0.98
 
 
 def test_the_slowest_limit_says_how_long_a_run_takes_at_least() -> None:
-    assert fastest_s(account((10, 1.0), (90, 300.0), spend=1.0), 900) == pytest.approx(3000)
+    assert fastest_s(account((10, 1.0), (90, 300.0), spend=1.0), 900) == pytest.approx(3030)
+    day = {"requests": 100, "per_s": 86_400.0}
+    assert fastest_s(account(day, spend=1.0), 250) == 2 * 86_400
     assert fastest_s(account(), 900) is None
 
 

@@ -244,7 +244,7 @@ declare
     share float8;
 begin
     if ceiling is null then
-        return case when known then 1.0 else least(30.0 * (1.0 + grown_s / 2.0) * (1.0 + grown_s / 2.0), 1000.0) end;
+        return case when known then 1.0 else least(50.0 * (1.0 + grown_s / 2.0) * (1.0 + grown_s / 2.0), 1000.0) end;
     end if;
     share := case
         when grown_s < 4.0 then 0.5 + 0.47 * grown_s / 4.0

@@ -1,0 +1,344 @@
+"""What may be spent, and who is next: an account's budget as functions over frozen state, with the clock passed in.
+
+The ledger computes the same in SQL (`pace_lease` and its kin in the schema), in one statement and on its own clock; a
+test holds the two together. The simulation in `benchmarks/pace.py` runs these.
+
+- A limit that is spent *evenly* is a generic cell rate algorithm (ITU-T I.371, Annex A): `free_at` is the theoretical
+  arrival time. One spent *as it comes* is a counter, of a window that begins at a stated hour or of a sliding one.
+- Tenants share by start-time fair queueing (Goyal, Vin and Cheng, 1996): each has a virtual time, which moves on by
+  what it leases, divided by its due share; whoever is furthest behind comes first.
+
+All moments are seconds of one clock; those of fixed windows count from 1970.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from governor import growth
+from ledger.budgets import Lease, Limit, Why
+
+REACH_S: Final = 5.0
+"""How far ahead starts are leased: what a killed worker takes with it, and what a pause has to catch."""
+SOON_S: Final = 2.5
+"""A first start that is further away is not taken, only told: so nobody waits with full hands, and few leases are of
+one request."""
+IDLE_S: Final = 0.3
+"""A tenant that has had its share takes only what would otherwise be left unused: starts that are as near as this."""
+QUANTUM: Final = 25.0
+"""How far a tenant's virtual time may lead or lag: one window of rows."""
+STOPPED_S: Final = 5.0
+LINGER_S: Final = 2.0
+"""Seconds after the time it was told to come again for which a tenant counts as waiting."""
+TURN_S: Final = 1.0
+SHORTEST_WAIT_S: Final = 0.05
+SLICES: Final = 100
+"""Slices of a sliding window that is spent as it comes; a unit is free again when its whole slice has passed."""
+LIVE: Final = "live"
+"""The lane that has the account's reserve; every other lane shares the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Leave is asked for so many requests of one kind."""
+
+    operation: str
+    requests: int
+    tenant: str = "default"
+    lane: str = "bulk"
+    weight: float = 1.0
+    reserve: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """One limit and what was spent of it; see the columns of the table `budget`."""
+
+    limit: Limit
+    free_at: float = 0.0
+    closed_until: float = 0.0
+    used: float = 0.0
+    used_from: float = 0.0
+    slices: tuple[tuple[int, float], ...] = ()
+
+    def used_at(self, now: float) -> tuple[float, float]:
+        """Units that are used, and when the next of them come free."""
+        if self.closed_until > now:
+            return self.limit.units, self.closed_until
+        if self.limit.resets_s is not None:
+            begins = self._window(now)
+            return self.used if self.used_from == begins else 0.0, begins + self.limit.window_s
+        width = self.limit.window_s / SLICES
+        counted = [(number, units) for number, units in self.slices if number >= self._slice(now) - SLICES and units]
+        first = counted[0][0] if counted else self._slice(now)
+        return math.fsum(units for _, units in counted), (first + SLICES + 1) * width
+
+    def spent(self, units: float, now: float) -> Spending:
+        if self.limit.resets_s is not None:
+            return replace(self, used=self.used_at(now)[0] + units, used_from=self._window(now))
+        number = self._slice(now)
+        slices = dict(kept for kept in self.slices if kept[0] >= number - SLICES)
+        slices[number] = slices.get(number, 0.0) + units
+        return replace(self, slices=tuple(sorted(slices.items())))
+
+    def returned(self, units: float, leased_at: float, now: float) -> Spending:
+        """What was leased at `leased_at` comes back; into another window than it was taken from, nothing does."""
+        if self.limit.resets_s is not None:
+            same = self.used_from == self._window(leased_at)
+            return replace(self, used=max(0.0, self.used - units)) if same else self
+        number = self._slice(leased_at)
+        return replace(self, slices=tuple((n, max(0.0, had - units) if n == number else had) for n, had in self.slices))
+
+    def _window(self, now: float) -> float:
+        assert self.limit.resets_s is not None
+        return math.floor((now - self.limit.resets_s) / self.limit.window_s) * self.limit.window_s + self.limit.resets_s
+
+    def _slice(self, now: float) -> int:
+        return math.floor(now / (self.limit.window_s / SLICES))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One tenant in one lane."""
+
+    weight: float = 1.0
+    virtual: float = 0.0
+    asks_until: float = 0.0
+    leased: int = 0
+
+
+Who = tuple[str, str]
+"""Lane and tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An account's whole state."""
+
+    limits: tuple[Spending, ...] = ()
+    shares: Mapping[Who, Share] = field(default_factory=lambda: MappingProxyType({}))
+    spares: tuple[tuple[str, float], ...] = ()
+    """Operation and start of leased requests that came back unused."""
+    paused_until: float = 0.0
+    pause_reason: str | None = None
+    pauses: int = 0
+    requests: int = 0
+    factor: float = 1.0
+    per_s: float | None = None
+    cuts: int = 0
+    ceiling: float | None = None
+    grown_s: float = 0.0
+    leased_at: float = 0.0
+    free_at: float = 0.0
+    virtual: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether a pace is declared; else it is found out."""
+        return any(spending.limit.even for spending in self.limits)
+
+    @property
+    def adaptive(self) -> float:
+        """See `growth`."""
+        return growth.value(self.ceiling, self.grown_s, self.known)
+
+
+def declared(
+    budget: Budget, limits: Sequence[Limit], now: float, *, only_missing: bool = False, spent: bool = False
+) -> Budget:
+    """The account's limits become these; what was spent stays spent. With `spent`, a limit that was not there counts
+    as if its window had just been used up; with `only_missing` nothing else changes."""
+    before = {spending.limit.name: spending for spending in budget.limits}
+    after = dict(before) if only_missing else {}
+    for limit in limits:
+        if limit.name not in before:
+            after[limit.name] = Spending(limit, closed_until=now + limit.window_s if spent else 0.0)
+        elif not only_missing:
+            after[limit.name] = replace(before[limit.name], limit=limit)
+    return replace(budget, limits=tuple(after[name] for name in sorted(after)))
+
+
+def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
+    """Leave for up to so many requests, whose starts are within `REACH_S`; or for none, and when to ask again."""
+    if budget.factor == 0:
+        return budget, Lease((), wait_s=STOPPED_S, why="stopped", cuts=budget.cuts, at=now)
+    if budget.paused_until > now:
+        wait_s = budget.paused_until - now
+        return budget, Lease((), wait_s=wait_s, why="paused", reason=budget.pause_reason, cuts=budget.cuts, at=now)
+    counted = [(spending, price) for spending in budget.limits if (price := spending.limit.price(ask.operation)) > 0]
+    room, until, short = ask.requests, 0.0, None
+    for spending, price in counted:
+        if not spending.limit.even:
+            used, frees = spending.used_at(now)
+            room = min(room, max(0, math.floor((spending.limit.units - used) / price)))
+            if math.floor((spending.limit.units - used) / price) < 1 and frees > until:
+                until, short = frees, spending.limit.name
+    if room < 1:
+        return budget, Lease((), wait_s=until - now, why="spent", reason=short, cuts=budget.cuts, at=now)
+
+    # -- whose turn it is
+    who = (ask.lane, ask.tenant)
+    own = budget.shares.get(who, Share())
+    own = replace(own, weight=ask.weight, virtual=max(own.virtual, budget.virtual - QUANTUM))
+    waiting = {
+        name: share
+        for name, share in budget.shares.items()
+        if name != who and share.asks_until >= now
+    }  # fmt: skip
+    least = min([own.virtual, *(max(share.virtual, budget.virtual - QUANTUM) for share in waiting.values())])
+    in_turn = own.virtual <= least + QUANTUM
+    reach, soon = (REACH_S, SOON_S) if in_turn else (IDLE_S, IDLE_S)
+
+    # -- when the next requests may start: at the latest moment that any of the limits says
+    speed = budget.factor * (budget.adaptive if budget.known else 1.0)
+    rows = [
+        _Row(spending.free_at, spending.limit.interval_s / speed, spending.limit.tolerance_s, price, spending)
+        for spending, price in counted
+        if spending.limit.even
+    ]
+    for row in rows:
+        # A pace that was slower when this was written must not be waited for.
+        row.free_at = min(row.free_at, now + REACH_S + row.tolerance_s + row.limit.limit.largest * row.interval_s)
+    rates = [
+        *([] if budget.known else [budget.adaptive * budget.factor]),
+        *([] if budget.per_s is None else [budget.per_s]),
+    ]
+    own_pace = 1.0 / min(rates) if rates else 0.0
+    free_at = min(budget.free_at, now + REACH_S + own_pace) if rates else 0.0
+    opens = max([now, *(row.limit.closed_until for row in rows)])
+    first = max([opens, free_at, *(row.free_at - row.tolerance_s for row in rows)])
+    backlogged = first > now
+
+    back = sorted(start for operation, start in budget.spares if operation == ask.operation)
+    starts = [start for start in back if opens <= start <= now + reach][:room]
+    taken = set(starts)
+    made: list[float] = []
+    while len(starts) + len(made) < room:
+        start = max([opens, free_at, *(row.free_at - row.tolerance_s for row in rows)])
+        if start > now + reach or (not starts and not made and start > now + soon):
+            break
+        made.append(start)
+        free_at = max(free_at, start) + own_pace if rates else 0.0
+        for row in rows:
+            row.free_at = max(row.free_at, start) + row.price * row.interval_s
+    shares = dict(budget.shares)
+    if not starts and not made:
+        wait_s = first - now - soon if in_turn else min(first - now - soon, TURN_S)
+        wait_s = max(wait_s, SHORTEST_WAIT_S)
+        shares[who] = replace(own, asks_until=now + wait_s + LINGER_S)
+        why: Why = "slot" if in_turn else "turn"
+        return replace(budget, shares=MappingProxyType(shares)), Lease(
+            (), wait_s=wait_s, why=why, cuts=budget.cuts, at=now
+        )
+
+    # -- what is taken
+    count = len(starts) + len(made)
+    charge = max([1.0, *(price for _, price in counted)]) / _due(ask, waiting)
+    last = max([*starts, *made])
+    shares[who] = replace(
+        own, virtual=own.virtual + count * charge, asks_until=last + LINGER_S, leased=own.leased + count
+    )
+    written = {row.limit.limit.name: row.free_at for row in rows}
+    limits = []
+    for spending in budget.limits:
+        price = spending.limit.price(ask.operation)
+        if spending.limit.name in written:
+            limits.append(replace(spending, free_at=written[spending.limit.name]))
+        elif price > 0:
+            limits.append(spending.spent(count * price, now))
+        else:
+            limits.append(spending)
+    after = replace(
+        budget,
+        limits=tuple(limits),
+        shares=MappingProxyType(shares),
+        spares=tuple(
+            (operation, start)
+            for operation, start in budget.spares
+            if start >= now and not (operation == ask.operation and start in taken)
+        ),
+        requests=budget.requests + count,
+        free_at=free_at if rates else budget.free_at,
+        grown_s=budget.grown_s + (min(now - budget.leased_at, growth.STEP_S) if backlogged else 0.0),
+        leased_at=now,
+        virtual=max(budget.virtual, own.virtual),
+    )
+    return after, Lease(
+        tuple(start - now for start in sorted([*starts, *made])),
+        cuts=budget.cuts,
+        at=now,
+        charge=charge,
+        operation=ask.operation,
+        tenant=ask.tenant,
+        lane=ask.lane,
+    )
+
+
+@dataclass(slots=True)
+class _Row:
+    free_at: float
+    interval_s: float
+    tolerance_s: float
+    price: float
+    limit: Spending
+
+
+def _due(ask: Ask, waiting: Mapping[Who, Share]) -> float:
+    """The share of the account that is due to who asks, among those that wait."""
+    live = sum(share.weight for (lane, _), share in waiting.items() if lane == LIVE)
+    bulk = sum(share.weight for (lane, _), share in waiting.items() if lane != LIVE)
+    if ask.lane == LIVE:
+        live += ask.weight
+        part = ask.reserve if bulk > 0 and ask.reserve > 0 else live / (live + bulk)
+        return ask.weight / live * part
+    bulk += ask.weight
+    part = 1.0 - ask.reserve if live > 0 and ask.reserve > 0 else bulk / (live + bulk)
+    return ask.weight / bulk * part
+
+
+def give_back(budget: Budget, given: Lease, starts: Sequence[float], now: float) -> Budget:
+    """Requests of a lease that were not made, by their starts (as the lease gave them): whoever asks next has them."""
+    count = len(starts)
+    who = (given.lane, given.tenant)
+    shares = dict(budget.shares)
+    if who in shares:
+        own = shares[who]
+        shares[who] = replace(
+            own, virtual=max(0.0, own.virtual - count * given.charge), leased=max(0, own.leased - count)
+        )
+    return replace(
+        budget,
+        limits=tuple(
+            spending.returned(count * spending.limit.price(given.operation), given.at, now)
+            if not spending.limit.even and spending.limit.price(given.operation) > 0
+            else spending
+            for spending in budget.limits
+        ),
+        shares=MappingProxyType(shares),
+        spares=(*budget.spares, *((given.operation, given.at + start) for start in starts if given.at + start > now)),
+        requests=max(0, budget.requests - count),
+    )
+
+
+def push_back(budget: Budget, seconds: float, reason: str, cuts: int | None, now: float) -> Budget:
+    """The host refused: a pause of at least so many seconds, and one cut of the pace for each event. `cuts` is the
+    refused request's lease's: what was leased before the last cut belongs to the event that made it. None: no cut."""
+    until = now + seconds
+    after = replace(
+        budget,
+        paused_until=max(budget.paused_until, until),
+        pause_reason=reason if until > budget.paused_until else budget.pause_reason,
+        pauses=budget.pauses + (1 if budget.paused_until <= now else 0),
+    )
+    if cuts != budget.cuts:
+        return after
+    return replace(
+        after,
+        cuts=budget.cuts + 1,
+        ceiling=growth.ceiling_after(budget.ceiling, budget.grown_s, budget.known),
+        grown_s=0.0,
+    )
