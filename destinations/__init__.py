@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from destinations.base import Destination
+from destinations.fastpix import FastPixDestination
 from destinations.generic import GenericDestination
 from destinations.mux import MuxDestination
 from faults import Fault
@@ -40,6 +41,7 @@ class Kind(Protocol):
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
+        "fastpix": FastPixDestination,
         "generic": GenericDestination,
         "mux": MuxDestination,
         "sandbox": GenericDestination,

@@ -194,9 +194,42 @@ class Session:
         words = self._caller.redacted(answer.content[:300].decode("utf-8", "replace"))
         if answer.status in (404, 410):
             raise SessionGone("destination-error", f"the upload's session is gone: status {answer.status}")
-        # 401 and 403 are about the signed address, not about the account's credentials.
-        reason = "destination-error" if answer.status in (401, 403) else of_status(answer.status)
-        raise Fault(reason, f"the upload's address answered with status {answer.status}: {words}")
+        raise _refused(answer, words)
+
+
+class Whole:
+    """An address that takes a file in one PUT, from its first byte to its last."""
+
+    def __init__(self, caller: Caller, address: str, file: LocalFile, *, turn: Turn, timeout_s: float) -> None:
+        self._caller = caller
+        self._address = address
+        self._file = file
+        self._turn = turn
+        self._timeout_s = timeout_s
+
+    async def where(self) -> int:
+        """Nothing of a file stays after a break."""
+        return 0
+
+    async def send(self, start: int, end: int) -> int:
+        """Sends all of it. Raises Fault."""
+        await self._turn()
+        answer = await self._caller.call(
+            "PUT",
+            self._address,
+            content=self._file.blocks(0, self._file.size),
+            headers={"content-length": str(self._file.size), "content-type": "application/octet-stream"},
+            timeout_s=patience_s(self._timeout_s, self._file.size),
+        )
+        if not 200 <= answer.status < 300:
+            raise _refused(answer, self._caller.redacted(answer.content[:300].decode("utf-8", "replace")))
+        return self._file.size
+
+
+def _refused(answer: Answer, words: str) -> Fault:
+    # 401 and 403 are about the signed address, not about the account's credentials.
+    reason = "destination-error" if answer.status in (401, 403) else of_status(answer.status)
+    return Fault(reason, f"the upload's address answered with status {answer.status}: {words}")
 
 
 class SessionGone(Fault):

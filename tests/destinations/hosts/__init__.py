@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.destinations.hosts.base import HostServer
+from tests.destinations.hosts.fastpix import FastPixServer
 from tests.destinations.hosts.mux import MuxServer
 
-ROWS: Final[Mapping[str, type[HostServer]]] = {server.kind: server for server in (MuxServer,)}
+ROWS: Final[Mapping[str, type[HostServer]]] = {server.kind: server for server in (FastPixServer, MuxServer)}
 """By the account's kind."""

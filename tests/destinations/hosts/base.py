@@ -89,6 +89,8 @@ class HostServer:
     token: ClassVar[str] = "s3cret-token-of-the-account"
     secret: ClassVar[str] = "s3cret-of-webhooks-a"
     old_secret: ClassVar[str] = "s3cret-of-webhooks-b"
+    prefix: ClassVar[str] = ""
+    """Of every path of the API, as in the host's own address."""
     options: ClassVar[Mapping[str, Any]] = {}
     chunk_bytes: ClassVar[int] = 524_288
     """Of an upload: the destination's own is set to this, so that a small file takes several."""
@@ -96,10 +98,10 @@ class HostServer:
     lacks: ClassVar[Mapping[str, str]] = {}
     """What this host doesn't have, and why, by the suite's words.
 
-    cheap-calls: create, get, list and delete in one request each; retry-after: a wait named by a 429; failure-inside:
-    failures with status 200; paging-block: a list that says how it goes on; failures: codes of videos that failed;
-    privacy, captions, posters, uploads; resumes: an upload that a new process can go on with; timestamps: signatures
-    that grow stale; created-event, errored-event, deleted-event.
+    cheap-calls: create, get, list and delete in one request each; whole-get: a get that tells reference and playback;
+    retry-after: a wait named by a 429; failure-inside: failures with status 200; paging-block: a list that says how it
+    goes on; failures: codes of videos that failed; privacy, captions, posters, uploads; resumes: an upload that a new
+    process can go on with; timestamps: signatures that grow stale; created-event, errored-event, deleted-event.
     """
     failures: ClassVar[Mapping[str, str]]
     """Each documented code of a video that failed, and the reason that it must become."""
@@ -165,7 +167,7 @@ class HostServer:
         return AccountSettings.model_validate(
             {
                 "kind": self.kind,
-                "base_url": self.url,
+                "base_url": self.url + self.prefix if self.url else None,
                 "token": self.token,
                 "webhook_secrets": [self.secret],
                 "timeout_s": 5,

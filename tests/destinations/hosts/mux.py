@@ -7,7 +7,6 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 import secrets
 from typing import Any, ClassVar
 
@@ -16,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.destinations.hosts.base import HostServer, Video
+from tests.destinations.hosts.storing import store
 
 
 class MuxServer(HostServer):
@@ -216,26 +216,12 @@ class MuxServer(HostServer):
         upload = self.uploads[request.path_params["id"]]
         if self.upload_gone:
             return Response(status_code=410)
-        asked = request.headers.get("content-range", "")
-        whole = re.fullmatch(r"bytes (?:\*|(\d+)-(\d+))/(\d+)", asked)
-        assert whole, f"no Content-Range: {asked!r}"
-        size, start = int(whole[3]), int(whole[1] or 0)
-        block, came = await self.received(request)
-        if whole[1] is not None and upload["status"] == "waiting":
-            assert not came or len(block) == int(whole[2]) - start + 1
-            assert start <= len(upload["content"]), "a gap"
-            if start + len(block) < size:
-                # As Google Cloud Storage: what is no whole multiple of 256 KiB is not kept, except at the end.
-                block = block[: (start + len(block)) // 262_144 * 262_144 - start]
-            upload["content"] = upload["content"][:start] + block
-        if len(upload["content"]) < size:
-            had = {"range": f"bytes=0-{len(upload['content']) - 1}"} if upload["content"] else {}
-            return Response(status_code=308, headers=had)
-        if upload["status"] == "waiting":
+        answer, whole = await store(self, request, upload)
+        if whole and upload["status"] == "waiting":
             video = self.made(upload["new_asset_settings"])
             video.content, video.extra["upload_id"] = upload["content"], upload["id"]
             upload |= {"status": "asset_created", "asset_id": video.id}
-        return Response(status_code=200)
+        return answer
 
     # -- webhooks
 
