@@ -40,6 +40,7 @@ from client import (
     write_map,
 )
 from connection import connect
+from destinations.checking import check_account
 from display import duration, in_order, phase_lines, say, verdict_table, visible, waiting_for
 from faults import REASONS, Fault
 from ledger import questions, remotes
@@ -236,6 +237,28 @@ async def start(
         say(out, f"watch it: starter.py watch {run}")
         if not await polled(client):
             say(out, "no worker runs; it begins when one does: python worker.py", style="yellow")
+
+
+@app.command()
+@command
+async def check(
+    account: Annotated[str, typer.Argument(help="Account, as named in the settings.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Try an account before a run: credentials, rights, webhooks, clock. Nothing is created there.
+
+    Exit code 0: nothing stands in a run's way; 1: something does, and is said.
+    """
+    findings = await check_account(account, _settings())
+    bad = any(finding.good is False for finding in findings)
+    if as_json:
+        _print_json({"account": account, "good": not bad, "findings": findings})
+    else:
+        for finding in findings:
+            mark, style = {True: ("ok", "green"), False: ("wrong", "red"), None: ("unknown", "yellow")}[finding.good]
+            say(out, f"{mark:<8} {finding.name}: {finding.words}", style=style)
+    if bad:
+        raise SystemExit(1)
 
 
 # ---------------------------------------------------------------------------------------------------------------- watch

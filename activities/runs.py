@@ -9,6 +9,8 @@ from temporalio import activity
 
 import destinations
 from crossings import crossing
+from destinations import open_destination
+from destinations.checking import losses
 from faults import Fault
 from governor.account import Governor
 from governor.pacing import fastest_s
@@ -179,6 +181,11 @@ class RunActivities:
         account = self.settings.account(line.account)
         hours = found.duration_ms / 3_600_000
         price = account.price_per_minute
+        destination = open_destination(line.account, account)
+        try:
+            lost = losses(found.have, destination.capabilities)
+        finally:
+            await destination.aclose()
         return EstimateResult(
             to_create=found.to_create,
             hours=hours,
@@ -188,6 +195,7 @@ class RunActivities:
             owned=found.owned,
             seconds=fastest_s(account, found.to_create),
             cost=None if price is None else hours * 60 * price,
+            losses=dict(lost),
         )
 
     @activity.defn

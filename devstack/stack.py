@@ -477,7 +477,11 @@ class Stack:
                 "web_ui": f"http://{LOOPBACK}:{state.ports['temporal_ui']}",
             }
         if "webhook" in self.parts:
-            sections["endpoint"] = {"host": LOOPBACK, "port": state.ports["webhook"]}
+            sections["endpoint"] = {
+                "host": LOOPBACK,
+                "port": state.ports["webhook"],
+                "public_url": f"http://{LOOPBACK}:{state.ports['webhook']}",
+            }
         if "sandbox" in self.parts:
             sections[f"accounts.{ACCOUNT}"] = {
                 "kind": "generic",

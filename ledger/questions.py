@@ -245,7 +245,16 @@ class Estimate:
     size: int
     rejected: Mapping[str, int]
     owned: int
+    have: Mapping[str, int]
+    """Videos by what travels with them (fields of `sources.about.About`); under "privacy" those that are not public."""
 
+
+_HAVE: Final = """
+select key, count(*) as n from asset, jsonb_object_keys(about) as key
+where run = $1 and state = any(array['inventoried', 'creating'])
+  and (key <> 'privacy' or about ->> 'privacy' <> 'public')
+group by key
+"""
 
 _ESTIMATE: Final = """
 select count(*) as n, coalesce(sum(duration_ms), 0)::bigint as duration_ms,
@@ -268,6 +277,7 @@ async def estimate(engine: Engine, run: str) -> Estimate:
         size=record["size"],
         rejected={row["reason"] or "unknown": row["n"] for row in rejected},
         owned=listed["owned"],
+        have={row["key"]: row["n"] for row in await engine.fetch(_HAVE, run)},
     )
 
 

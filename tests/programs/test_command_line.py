@@ -28,8 +28,8 @@ def test_start_and_wait_tells_each_phase_and_what_the_run_came_to(moved):
     assert lines[0] == "started: run moved  (workflow migration/moved)"
     assert LINK.match(lines[1])
     ended = [line.split() for line in lines if line.endswith("  done")]
-    assert [line[0] for line in ended] == ["list", "inventory", "create", "settle", "reconcile"]
-    assert [line[1] for line in ended] == ["5", "5/5", "3/3", "3/3", "3/3"]
+    assert [line[0] for line in ended] == ["list", "inventory", "create", "settle", "attach", "reconcile"]
+    assert [line[1] for line in ended] == ["5", "5/5", "3/3", "3/3", "3/3", "3/3"]
     assert "run moved finished" in lines
     assert "listed 5: 5 new, 0 owned by earlier runs" in lines
     assert re.search(r"^verified +3\b", moved.out, re.MULTILINE)
@@ -398,9 +398,40 @@ def test_settings_that_cannot_be_read_are_said_before_anything_is_tried(desk):
     assert "no section for LONGHAUL_LEGDER__DSN" in said.err
 
 
+def test_check_tries_credentials_clock_and_the_webhooks_way_and_creates_nothing(desk):
+    said = desk("check", "sandbox")
+    assert said.code == 0, said
+    told = [line.split(":")[0].split(maxsplit=1) for line in said.out.splitlines()]
+    assert told == [
+        ["ok", "credentials"],
+        ["ok", "clock"],
+        ["ok", "webhook secret"],
+        ["ok", "webhook address"],
+    ]
+
+
+def test_check_says_what_stands_in_a_runs_way_and_the_remedy(desk):
+    [free] = free_ports(1)
+    said = desk("check", "locked", "--json", LONGHAUL_ENDPOINT__PUBLIC_URL=f"http://127.0.0.1:{free}")
+    assert said.code == 1
+    assert said.json["good"] is False
+    found = {finding["name"]: finding for finding in said.json["findings"]}
+    assert found["credentials"]["good"] is False
+    assert "set the account's token" in found["credentials"]["words"]
+    assert found["webhook address"]["good"] is False
+    assert "start webhook.py" in found["webhook address"]["words"]
+
+
+def test_check_of_an_account_that_the_settings_dont_have_names_those_they_have(desk):
+    said = desk("check", "elsewhere")
+    assert said.code == 1
+    assert "no account named 'elsewhere'" in said.err
+    assert "locked, sandbox" in said.err
+
+
 @pytest.mark.parametrize(
     "command",
-    ["start", "watch", "status", "list", "show", "report", "map", "pause", "resume", "approve", "cancel", "redrive"],
+    ["start", "watch", "status", "list", "show", "report", "map", "pause", "resume", "approve", "cancel", "redrive", "check"],
 )
 def test_every_command_explains_itself_in_80_columns(desk, command):
     said = desk(command, "--help", COLUMNS="80")
