@@ -23,6 +23,23 @@ _LEGAL: Final = "!#$&'()*+,/:;=?@[]-._~"
 _STRAY_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
+_SIGNING: Final = re.compile(
+    r"(?:x-amz-|x-goog-|x-oss-|x-cos-).*|(?:.*[-_])?(?:sig|signature|token|secret|password|passwd|pwd|pass|auth|"
+    r"authorization|credential|credentials|policy|jwt|hmac|hash|session|key)|(?:api|access)(?:key|token|id)|"
+    r"awsaccesskeyid|googleaccessid|authtoken|sessionid|sv|se|sp|st|skoid|hdnts|hdnea|verify|md5",
+    re.IGNORECASE,
+)
+"""Names of parameters under which credentials and signatures go, at the hosts whose addresses are documented."""
+
+
+def bears_secret(url: str) -> bool:
+    """Whether an address holds a user, or a parameter by whose name it is signed: it is good for whoever knows it."""
+    _, authority, path, query, _ = _split(url)
+    if "@" in (authority or "") or (authority is None and "@" in path.partition("/")[0]):
+        return True
+    return any(_SIGNING.fullmatch(pair.partition("=")[0]) for pair in re.split("[&;]", query or ""))
+
+
 def redact(url: str) -> str:
     """`url` as it may be logged: scheme, host, port and path are kept; user name, password, fragment and the values of
     the query are not (tokens and signatures live there). A path without any of these comes back as it is. Never raises.

@@ -11,13 +11,17 @@ is a `Problem` at its line, and the other rows are read.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import csv
+import dataclasses
 import errno
 import hashlib
+import itertools
 import json
 import math
 import os
 import stat
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +33,7 @@ from pydantic import BaseModel, ConfigDict
 
 from faults import Fault
 from sources import cursors, values
-from sources.addresses import canonical
+from sources.addresses import HIDDEN, bears_secret, canonical, redact
 from sources.base import PAGE_SIZE, Item, ListedExtras, ListedPage, Location, Problem
 
 Format = Literal["csv", "jsonl"]
@@ -127,13 +131,48 @@ class ManifestSource(ListedExtras):
 
     async def locate(self, item: Item) -> Location:
         """The row's address, or its path resolved against the manifest's folder. A ready-made address is untouched; one
-        with characters that no address may hold has those encoded, once."""
+        with characters that no address may hold has those encoded, once. One that bears a secret is read from the file
+        again, since the item has it without."""
         if item.locator is None:
             raise Fault("source-not-found", f"{self._shown}:{item.position}: the row has no url")
         if values.is_http(item.locator):
-            return Location(canonical(item.locator), size=item.size)
+            whole = await asyncio.to_thread(self._whole, item) if HIDDEN in item.locator else item.locator
+            return Location(canonical(whole), size=item.size)
         folder = await asyncio.to_thread(self._path.parent.resolve)
         return Location(str(folder / item.locator), size=item.size)
+
+    def _whole(self, item: Item) -> str:
+        """The address as it stands in the item's row, or, where the file has changed, in the first row with its id."""
+        with self._opened() as (file, _):
+            layout = self._layout(file)
+            marks = self._marks(file, layout)
+            offset, line = marks[bisect.bisect_left(marks, item.position, key=lambda mark: mark[1]) - 1]
+            near = self._rows(file, layout, offset, line)
+            for row in itertools.chain(itertools.islice(near, _MARK_EVERY), self._rows(file, layout, *marks[0])):
+                try:
+                    read, address = _read(row, layout)
+                except _Wrong:
+                    continue
+                if (read.source_id, read.locator) == (item.source_id, item.locator):
+                    return address
+        raise Fault(
+            "source-not-found", f"{self._shown}: has no row with the id {item.source_id!r} and its url any more"
+        )
+
+    def _marks(self, file: BufferedReader, layout: _Layout) -> Sequence[tuple[int, int]]:
+        """(byte, lines before it) of every so many rows."""
+        digest = _digest(file, os.fstat(file.fileno()))
+        with _marking:
+            known = _marked.get(digest)
+            if known is None:
+                known = [(layout.offset, layout.line)]
+                for count, row in enumerate(self._rows(file, layout, layout.offset, layout.line), start=1):
+                    if count % _MARK_EVERY == 0:
+                        known.append((row.end, row.last_line))
+                if len(_marked) >= _DIGESTS_KEPT:
+                    _marked.pop(next(iter(_marked)), None)
+                _marked[digest] = known
+            return known
 
     # ------------------------------------------------------------------------------------------------------- the file
 
@@ -312,10 +351,7 @@ class ManifestSource(ListedExtras):
                 continue
             page.rows += 1
             try:
-                if row.wrong is not None:
-                    raise _Wrong(None, row.wrong)
-                fields = _cells(row.content, layout) if isinstance(row.content, list) else _object(row.content)
-                page.items.append(_item(fields, row.line))
+                page.items.append(_read(row, layout)[0])
             except _Wrong as wrong:
                 page.problems.append(Problem(row.line, wrong.column, wrong.words))
             if page.rows == self._page_size:
@@ -510,6 +546,19 @@ def _finite(text: str) -> float:
     return number
 
 
+def _read(row: _Row, layout: _Layout) -> tuple[Item, str]:
+    """The item of a row, its address without the secrets that it may bear, and the address as it stands."""
+    if row.wrong is not None:
+        raise _Wrong(None, row.wrong)
+    fields = _cells(row.content, layout) if isinstance(row.content, list) else _object(row.content)
+    item = _item(fields, row.line)
+    address = item.locator or ""
+    if values.is_http(address) and bears_secret(address):
+        # What the ledger and the workflows are given of it, and so keep.
+        item = dataclasses.replace(item, locator=redact(address))
+    return item, address
+
+
 def _item(fields: Mapping[str, Any], line: int) -> Item:
     column = "id"
     try:
@@ -534,6 +583,10 @@ _Identity = tuple[int, int, int, int, int]
 _digests: dict[_Identity, str] = {}
 """Digests of files already read by this process, so that a long manifest is hashed once and not for each page."""
 _DIGESTS_KEPT: Final = 16
+_MARK_EVERY: Final = 256
+"""Rows between two places that are remembered: what is read again to find one."""
+_marked: dict[str, list[tuple[int, int]]] = {}
+_marking: Final = threading.Lock()
 
 
 def _identity(status: os.stat_result) -> _Identity:

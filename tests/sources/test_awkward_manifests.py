@@ -107,6 +107,49 @@ async def test_half_characters_and_nul_in_a_title_cost_no_row(tmp_path: Path) ->
     assert ids(await read(tmp_path, b"id,url,title\n1,u,a\0b\n2,u,c\n")) == ["1", "2"]
 
 
+# --------------------------------------------------------------------------------------------------------- addresses
+
+SIGNED = "http://user:s3cret@host/{}.mp4?v=1&X-Amz-Signature=abc{}%2Fdef"
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.jsonl"])
+async def test_an_address_with_secrets_is_listed_without_them_and_whole_where_it_is_used(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    numbers = [*range(700)]
+    urls = [SIGNED.format(n, n) for n in numbers]
+    if name == "m.csv":
+        path.write_text("id,url\n\n" + "".join(f'{n},"{url}"\n' for n, url in zip(numbers, urls, strict=True)))
+    else:
+        path.write_text("\n".join(json.dumps({"id": n, "url": url}) for n, url in zip(numbers, urls, strict=True)))
+    items = [item for page in await listed(path, 100) for item in page.items]
+    assert not any(secret in repr(items) for secret in ("s3cret", "abc", "user"))
+    source = ManifestSource(path)
+    assert [(await source.locate(item)).address for item in items] == urls
+
+
+async def test_an_address_whose_row_has_moved_or_was_signed_anew_is_found_by_its_id(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("id,url\n" + "".join(f"{n},{SIGNED.format(n, n)}\n" for n in range(600)))
+    items = [item for page in await listed(path) for item in page.items]
+    path.write_text("id,url\nnew,u\n" + "".join(f"{n},{SIGNED.format(n, 'x')}\n" for n in reversed(range(1, 600))))
+    source = ManifestSource(path)
+    for number in (1, 300, 599):
+        assert (await source.locate(items[number])).address == SIGNED.format(number, "x")
+    with pytest.raises(Fault, match=r"source-not-found: .* no row with the id '0'"):
+        await source.locate(items[0])
+
+
+@pytest.mark.parametrize("key", ["a%20b", "a%2Bb", "10%252B2.jpg", "caf%C3%A9", "a+b", "10%2B2.jpg"])
+async def test_a_ready_made_address_is_left_untouched(tmp_path: Path, key: str) -> None:
+    url = f"https://bucket.example/{key}?X-Amz-Signature=a%2Fb%3D&x=+%2B"
+    source = ManifestSource(tmp_path / "m.csv")
+    (tmp_path / "m.csv").write_text(f"id,url\n1,{url}\n")
+    [page] = await listed(tmp_path / "m.csv")
+    assert (await source.locate(page.items[0])).address == url
+
+
 # ------------------------------------------------------------------------------------------------- one row's problem
 
 

@@ -56,13 +56,13 @@ async def test_known_columns_are_read_and_further_ones_kept(tmp_path: Path) -> N
     path = manifest(
         tmp_path,
         "ID,Url,title,size,duration_s,Course,empty\n"
-        ' 7 ,https://host/a.mp4?sig=a%2Bb,"Hello, world",1048576,12.5,Chemistry,\n'
+        ' 7 ,https://host/a.mp4?v=a%2Bb,"Hello, world",1048576,12.5,Chemistry,\n'
         "8,films/b.mp4,,,,,\n",
     )
     items, problems = await rows(path)
 
     assert items == [
-        Item("7", "https://host/a.mp4?sig=a%2Bb", 2, "Hello, world", 1_048_576, 12_500, {"Course": "Chemistry"}),
+        Item("7", "https://host/a.mp4?v=a%2Bb", 2, "Hello, world", 1_048_576, 12_500, {"Course": "Chemistry"}),
         Item("8", "films/b.mp4", 3),
     ]
     assert problems == []

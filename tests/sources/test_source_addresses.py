@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sources.addresses import canonical, encode_key, redact, scrub
+from sources.addresses import bears_secret, canonical, encode_key, redact, scrub
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -59,6 +59,40 @@ def test_scrubbing_takes_out_addresses_secrets_and_both_spellings_of_a_token() -
     told = scrub("token to/ken+1 sent as to%2Fken%2B1 to 'https://u:p@host/x?sig=1', refused", ["to/ken+1", ""])
 
     assert told == "token … sent as … to 'https://host/x?sig=…', refused"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:s3cret@host/x",
+        "http://user@host/x",
+        "https://host/x?X-Amz-Signature=abc",
+        "https://host/x?a=1&x-amz-signature=abc",
+        "https://host/x?X-Goog-Credential=abc",
+        "https://storage/x?sv=2022&se=2030&sr=b&sp=r&sig=abc",
+        "https://cdn/x?Expires=1&Signature=abc&Key-Pair-Id=K",
+        "https://cdn/x?token=abc",
+        "https://cdn/x?access_token=abc;a=1",
+        "https://cdn/x?hdnts=exp=1~hmac=abc",
+        "https://cdn/x?verify=1-abc",
+        "https://cdn/x?api_key=abc",
+    ],
+)
+def test_an_address_that_is_good_for_whoever_knows_it_bears_a_secret(url: str) -> None:
+    assert bears_secret(url)
+    assert not bears_secret("https://host/x")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://host/x", "https://host/x?v=2&quality=hd", "https://host/a@b.mp4", "https://host/x?keyframe=1", ""]
+)
+def test_an_address_that_anyone_may_know_bears_none(url: str) -> None:
+    assert not bears_secret(url)
+
+
+@given(text)
+def test_asking_whether_any_text_bears_a_secret_never_fails(url: str) -> None:
+    bears_secret(url)
 
 
 @pytest.mark.parametrize(
