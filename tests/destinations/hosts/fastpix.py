@@ -43,6 +43,8 @@ class FastPixServer(HostServer):
         self.uploads: dict[str, dict[str, Any]] = {}
         self.upload_style: Literal["session", "start", "plain"] = "session"
         """Whether an upload's address is a session already, begins one, or takes the whole file."""
+        self.durations: Literal["clock", "seconds"] = "clock"
+        """"00:00:10", as the description has it, or 10.0, as the vendor's client demands it."""
 
     def routes(self) -> list[Route]:
         return [
@@ -108,10 +110,12 @@ class FastPixServer(HostServer):
         }
         subtitles = video.extra.get("tracks", [])
         if video.state == "ready":
-            seconds = round(video.duration_s or 0)
+            exact = video.duration_s or 0
+            seconds = round(exact)
+            clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
             picture = {"id": self.new_id(), "type": "video", "width": 320, "height": 240, "status": "available"}
             body |= {
-                "duration": f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}",
+                "duration": clock if self.durations == "clock" else exact,
                 "aspectRatio": "4:3",
                 "isAudioOnly": False,
                 "tracks": [picture, *subtitles],
