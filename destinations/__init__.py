@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from destinations.apivideo import ApiVideoDestination
 from destinations.base import Destination
+from destinations.bunny import BunnyDestination
+from destinations.cloudflare import CloudflareDestination
 from destinations.fastpix import FastPixDestination
 from destinations.generic import GenericDestination
 from destinations.mux import MuxDestination
@@ -41,6 +44,9 @@ class Kind(Protocol):
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {
+        "apivideo": ApiVideoDestination,
+        "bunny": BunnyDestination,
+        "cloudflare": CloudflareDestination,
         "fastpix": FastPixDestination,
         "generic": GenericDestination,
         "mux": MuxDestination,

@@ -110,14 +110,21 @@ async def test_a_video_is_made_read_found_listed_and_deleted(server: HostServer,
     assert (made.ref, made.state) == ("ref-1", RemoteState.PROCESSING)
     server.settle(made.remote_id, "ready")
     ready = await host.get(made.remote_id)
-    assert (ready.remote_id, ready.ref, ready.state) == (made.remote_id, "ref-1", RemoteState.READY)
-    assert ready.playback is not None
+    assert (ready.remote_id, ready.state) == (made.remote_id, RemoteState.READY)
     assert [video.remote_id for video in await host.lookup("ref-1")] == [made.remote_id]
     page = await host.list_page(None)
     assert [video.remote_id for video in page.videos] == [made.remote_id]
     await host.delete(made.remote_id)
     assert (await host.get(made.remote_id)).state is RemoteState.DELETED
     assert list(await host.lookup("ref-1")) == []
+
+
+@needs("whole-get")
+async def test_a_video_that_is_asked_for_tells_its_reference_and_where_it_plays(server: HostServer, host: Any) -> None:
+    video = server.settle(server.add("ref-1").id, "ready")
+    found = await host.get(video.id)
+    assert found.ref == "ref-1"
+    assert found.playback is not None
 
 
 async def test_the_title_arrives_whole(server: HostServer, host: Any) -> None:

@@ -6,9 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tests.destinations.hosts.apivideo import ApiVideoServer
 from tests.destinations.hosts.base import HostServer
+from tests.destinations.hosts.bunny import BunnyServer
+from tests.destinations.hosts.cloudflare import CloudflareServer
 from tests.destinations.hosts.fastpix import FastPixServer
 from tests.destinations.hosts.mux import MuxServer
 
-ROWS: Final[Mapping[str, type[HostServer]]] = {server.kind: server for server in (FastPixServer, MuxServer)}
+ROWS: Final[Mapping[str, type[HostServer]]] = {
+    server.kind: server for server in (ApiVideoServer, BunnyServer, CloudflareServer, FastPixServer, MuxServer)
+}
 """By the account's kind."""
