@@ -60,12 +60,20 @@ class ApiOptions(BaseModel):
 class Refused(Exception):
     """The host answered with a status that is no success."""
 
-    def __init__(self, status: int, words: str, retry_after: float | None = None, body: bytes = b"") -> None:
+    def __init__(
+        self,
+        status: int,
+        words: str,
+        retry_after: float | None = None,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(words)
         self.status = status
         self.words = words
         self.retry_after = retry_after
         self.body = body
+        self.headers = headers or {}
 
 
 class NoAnswer(Exception):
@@ -174,18 +182,23 @@ class Api:
 
     # -------------------------------------------------------------------------------------------------- about a video
 
-    async def of_video(self, url: httpx.URL, *, method: str = "GET", json: Any = None, patient: bool = True) -> Any:
-        """The JSON of a 2xx answer about one video. Only pushback (429) is waited out here, as long as the host asks
-        for no more than `RETRY_WAIT_CAP_S`, since it is no fault of the video's and attempts at it are counted;
-        `patient` False hands it on too.
+    async def of_video(
+        self, url: httpx.URL, *, method: str = "GET", json: Any = None, rights: str | None = None
+    ) -> Any:
+        """The JSON of a 2xx answer about one video.
 
         Raises Fault with a source reason of scope "row", and `retry_after` in seconds where the host wishes one.
+        With `rights` (which ones the credentials need, for a person) it is known that all videos share the credentials:
+        pushback (429) is waited out here, as long as the host asks for no more than `RETRY_WAIT_CAP_S`, since it is no
+        fault of the video's and attempts at it are counted; and 401 is Fault("source-credentials-refused").
         """
         try:
-            body = await self._waited_out(url, method, json) if patient else await self.once(url, method, json)
+            body = await (self.once(url, method, json) if rights is None else self._waited_out(url, method, json))
         except NoAnswer as error:
             raise Fault("source-timeout" if error.timed_out else "source-unreachable", error.words) from None
         except Refused as error:
+            if error.status == 401 and rights is not None:
+                raise self.fault(error, rights) from None
             reason = "source-not-found" if error.status < 400 else of_source_status(error.status)
             raise Fault(reason, error.words, retry_after=error.retry_after) from None
         return self.parsed_of_video(url, body)
@@ -255,7 +268,9 @@ class Api:
         if response.is_redirect:
             # Not followed: the token would go wherever the answer says.
             words += f", a redirect to {redact(response.headers.get('location', ''))}; set base_url and path to that"
-        raise Refused(response.status_code, words, wish_of(response.status_code, response.headers), bytes(body))
+        raise Refused(
+            response.status_code, words, wish_of(response.status_code, response.headers), bytes(body), response.headers
+        )
 
     def _spent(self, headers: httpx.Headers) -> None:
         """Where a host says with a success that it was the last of this window, the next request waits for the next

@@ -235,7 +235,7 @@ class GenericSource(PagedSource):
         options = self._options
         path = (options.item_path or "").replace("{id}", quote(item.source_id, safe=""))
         url = self.api.url(path)
-        value = await self.api.of_video(url, patient=False)
+        value = await self.api.of_video(url)
         name = options.item_url or options.url or ""
         try:
             return self._absolute(_dig(value, name) if _dig(value, name) is not _ABSENT else None)

@@ -35,6 +35,15 @@ _KINDS: Final = MappingProxyType(
         "manifest": _Kind("sources.manifest", named=False),
         "folder": _Kind("sources.folder", named=False),
         "generic": _Kind("sources.generic", named=True),
+        "s3": _Kind("sources.s3", named=True),
+        "vimeo": _Kind("sources.vimeo", named=True),
+        "wistia": _Kind("sources.wistia", named=True),
+        "jwplayer": _Kind("sources.jwplayer", named=True),
+        "brightcove": _Kind("sources.brightcove", named=True),
+        "mux": _Kind("sources.mux", named=True),
+        "cloudflare": _Kind("sources.cloudflare", named=True),
+        "apivideo": _Kind("sources.apivideo", named=True),
+        "bunny": _Kind("sources.bunny", named=True),
     }
 )
 

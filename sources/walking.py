@@ -17,7 +17,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 import httpx
 
@@ -34,12 +34,14 @@ STALE_STATUSES: Final = frozenset({400, 404, 410, 422})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One page of the host. `next_named` says whether the field of the next cursor was there at all."""
+    """One page of the host. `next_named` says whether the field of the next cursor was there at all. `last`, by place:
+    whether this is known to be the last page, or known not to be, however few entries it has; None: as usual."""
 
     entries: Sequence[Any] = ()
     total: int | None = None
     next_cursor: str | None = None
     next_named: bool = True
+    last: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,9 @@ class _Guard:
 
 class PagedSource(ListedExtras, ABC):
     """A source whose listing is paged. A host's module says how one page is asked for, and what an entry means."""
+
+    rights: ClassVar[str] = ""
+    """Which rights the credentials need, for a person whose credentials were refused."""
 
     def __init__(self, api: Api, listing: httpx.URL, paging: Paging) -> None:
         self.api = api
@@ -180,14 +185,17 @@ class PagedSource(ListedExtras, ABC):
             answer = await self.ask_place(at, asked)
             page.total = answer.total if answer.total is not None else page.total
             got = len(answer.entries)
+            if not got and answer.last is False:
+                at += self.paging.size
+                continue
             if not got:
                 ended = True
                 break
             self._capped(at // self.paging.size)
             await self._guard_place(guard, answer, at, got)
             self._gather(page, answer, at)
-            short = got < asked
-            ended = short and answer.total is not None and at + got >= answer.total
+            short = got < asked and answer.last is None
+            ended = answer.last or (short and answer.total is not None and at + got >= answer.total)
             at += self._step(got)
         if short and not ended and at >= end:
             ended = not (await self.ask_place(at, self.paging.size)).entries
@@ -282,7 +290,7 @@ class PagedSource(ListedExtras, ABC):
         except Refused as refused:
             if cursor is not None and refused.status in STALE_STATUSES:
                 raise cursors.stale(f"{self.shown}: the host refused its cursor: {refused.words}") from None
-            raise self.api.fault(refused) from None
+            raise self.api.fault(refused, self.rights) from None
 
     # --------------------------------------------------------------------------------------------- reading an answer
 

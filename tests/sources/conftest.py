@@ -58,7 +58,7 @@ async def running(answer: Answer) -> AsyncIterator[Host]:
         response = answer(request)
         return response if isinstance(response, Response) else await response
 
-    app = Starlette(routes=[Route("/{path:path}", handle)])
+    app = Starlette(routes=[Route("/{path:path}", handle, methods=["GET", "POST", "PUT"])])
     server = _Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
     task = asyncio.create_task(server.serve())
     try:

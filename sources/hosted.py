@@ -1,0 +1,314 @@
+"""What the modules of hosts with an API of their own have in common: how they page, and how their claims are read.
+
+A host's module names its places and says what its answers mean. A listing's addresses are never used for a file: each
+`locate` asks for a fresh one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final, Literal
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from faults import Fault
+from settings import SourceSettings
+from sources import values
+from sources.about import NOTHING, About, Caption, Language
+from sources.addresses import canonical
+from sources.asking import Api, ApiOptions, Refused
+from sources.base import Item, Location, Problem
+from sources.walking import Answer, PagedSource, Paging, known, whole
+
+ASKED_AT_ONCE: Final = 4
+"""Questions about single videos side by side while listing: below any host's limit of concurrent requests."""
+_LANGUAGE: Final = TypeAdapter[str](Language)
+
+
+class HostOptions(ApiOptions):
+    """What every host's module has."""
+
+
+def required_token(entry: SourceSettings, kind: str, words: str) -> str:
+    """Raises Fault("settings-refused") that says which token is needed."""
+    token = "" if entry.token is None else entry.token.get_secret_value().strip()
+    if not token:
+        raise Fault("settings-refused", f"a source of kind {kind!r} needs token: {words}")
+    return token
+
+
+def pair(token: str, kind: str, words: str) -> tuple[str, str]:
+    """A token of two parts with a colon between. Raises Fault("settings-refused")."""
+    first, colon, second = token.partition(":")
+    if not (first and colon and second):
+        raise Fault("settings-refused", f"the token of a source of kind {kind!r} must be {words}")
+    return first, second
+
+
+def basic(user: str, password: str = "") -> str:
+    """The value of an Authorization header."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def paging(style: Literal["offset", "page", "cursor"], size: int, page_size: int, options: ApiOptions) -> Paging:
+    """`size`: the most items that the host gives at once; `page_size`: the most that one of our pages holds."""
+    if page_size < 1:
+        raise ValueError("page_size must be at least 1")
+    size = min(size, page_size)
+    return Paging(style, size, size * max(1, page_size // size), options.max_pages)
+
+
+class HostedSource(PagedSource):
+    """One account at one host."""
+
+    past_end: ClassVar[frozenset[int]] = frozenset()
+    """Statuses by which this host says that a place lies past the end, instead of an empty page."""
+    items_field: ClassVar[str | None] = None
+    """Where the list is in an answer; None: the answer is the list."""
+    total_field: ClassVar[str | None] = None
+    id_field: ClassVar[str] = "id"
+
+    def __init__(self, api: Api, listing: httpx.URL, paging: Paging, secrets: Sequence[str] = ()) -> None:
+        super().__init__(api, listing, paging)
+        self._secrets = tuple(secrets)
+        self._total: int | None = None
+
+    # -------------------------------------------------------------------------------------------------- the listing
+
+    @abstractmethod
+    def place(self, at: int, size: int) -> Mapping[str, str]:
+        """The parameters by which the page that begins with item `at` is asked for; by cursor, unused."""
+
+    async def ask_place(self, at: int, size: int) -> Answer:
+        return await self.ask_at(self.listing.copy_merge_params(dict(self.place(at, size))), at, size)
+
+    async def ask_at(self, url: httpx.URL, at: int, size: int) -> Answer:
+        try:
+            body = await self.api.listing(url)
+        except Refused as refused:
+            if at and refused.status in self.past_end and await self._beyond(at, size):
+                return Answer()
+            raise self.api.fault(refused, self.rights) from None
+        answer = self.answer(self.api.parsed(self.listing, body), size)
+        self._total = answer.total if answer.total is not None else self._total
+        return answer
+
+    async def _beyond(self, at: int, size: int) -> bool:
+        """Whether a refusal means that item `at` lies past the end: by the host's own total, or, where that says
+        otherwise, since the same question is answered at the first page. The total then tells what was missed."""
+        if self._total is None or at < self._total:
+            await self.ask_place(0, size)
+        return True
+
+    def answer(self, value: Any, size: int) -> Answer:
+        """One page of the host out of its JSON. Raises Fault("listing-malformed") where it has no list of at most
+        `size` entries."""
+        entries = value if self.items_field is None else dig(value, self.items_field)
+        if not isinstance(entries, list):
+            where = "the answer" if self.items_field is None else f"its field {self.items_field!r}"
+            raise self.malformed(f"{where} should be the list of videos and is none")
+        if len(entries) > size:
+            raise self.malformed(f"{len(entries)} videos came where at most {size} were asked for")
+        total = None if self.total_field is None else whole(dig(value, self.total_field))
+        return Answer(entries, total)
+
+    def identify(self, entry: Any) -> Any:
+        found = dig(entry, self.id_field)
+        return entry if found is None else found
+
+    async def asked_for_captions(self, items: list[Item]) -> list[Item]:
+        """These items with the captions that `captions_of` finds, a few asked about side by side."""
+        turns = asyncio.Semaphore(ASKED_AT_ONCE)
+
+        async def one(item: Item) -> Item:
+            async with turns:
+                found = await self.captions_of(item)
+            return replace(item, about=item.about.model_copy(update={"captions": found})) if found else item
+
+        return list(await asyncio.gather(*map(one, items)))
+
+    async def captions_of(self, item: Item) -> tuple[Caption, ...]:
+        """The text tracks of one video, where its host lists them apart."""
+        return ()
+
+    async def list_of(self, url: httpx.URL, field: str | None) -> list[Any]:
+        """A short list that belongs to the listing: the text tracks of one video, the names of folders. Empty where the
+        video has gone meanwhile (404). Raises what the listing raises."""
+        try:
+            value = self.api.parsed(url, await self.api.listing(url))
+        except Refused as refused:
+            if refused.status == 404:
+                return []
+            raise self.api.fault(refused, self.rights) from None
+        found = value if field is None else dig(value, field)
+        if not isinstance(found, list):
+            raise self.api.malformed(url, f"should have a list in {field or 'its answer'} and has none")
+        return found
+
+    # ------------------------------------------------------------------------------------------------------ one video
+
+    async def ask(
+        self, path: str, params: Mapping[str, str] | None = None, *, method: str = "GET", json: Any = None
+    ) -> Any:
+        """The JSON of one video. Raises as `locate`, and Fault("source-credentials-refused")."""
+        return await self.api.of_video(self.api.url(path, params), method=method, json=json, rights=self.rights)
+
+    def located(self, address: Any, size: int | None = None, *, what: str) -> Location:
+        """Where the file is; it is asked for without the token. Raises Fault("source-not-found") where the host named
+        no address; `what` says what that means."""
+        try:
+            return Location(canonical(values.http_address(address)), size=size)
+        except ValueError as error:
+            raise Fault("source-not-found", f"{what}: its address {error}") from None
+
+    def own(self, path: str, params: Mapping[str, str] | None = None) -> Location:
+        """A file that the API itself serves, which needs its token."""
+        return Location(str(self.api.url(path, params)), dict(self.api.headers))
+
+    def failed(self, item: Item, words: Any) -> Fault:
+        """The video had failed at the source, for the reason that the source gives."""
+        return Fault("source-failed", f"{item.source_id!r}: the source says: {self.api.scrubbed(str(words))}")
+
+    def busy(self, item: Item, words: str, wait_s: float) -> Fault:
+        """The source is not done with the video yet."""
+        return Fault("source-busy", f"{item.source_id!r}: {words}", retry_after=wait_s)
+
+    async def locate_caption(self, item: Item, caption: Caption) -> Location:
+        """A fresh address: the tracks are asked for again, and the same one is taken. One request."""
+        fresh = await self.fresh_captions(item)
+        return self._caption_location(item, pick(fresh, caption), caption)
+
+    def _caption_location(self, item: Item, found: Caption | None, wanted: Caption) -> Location:
+        what = f"{item.source_id!r} has no {wanted.language} {wanted.kind} any more"
+        return self.located(None if found is None else found.address, what=what)
+
+    async def fresh_captions(self, item: Item) -> Sequence[Caption]:
+        """The text tracks of one video now, with addresses. Raises as `locate`."""
+        return item.about.captions
+
+    async def locate_poster(self, item: Item) -> Location | None:
+        """A fresh address where the host's expire; one request then, else none."""
+        if item.about.poster is None:
+            return None
+        return self.located(await self.fresh_poster(item), what=f"{item.source_id!r} has no poster any more")
+
+    async def fresh_poster(self, item: Item) -> str | None:
+        return item.about.poster
+
+
+# ------------------------------------------------------------------------------------------------------ reading claims
+
+
+def dig(value: Any, path: str) -> Any:
+    """The value at the end of a dotted path of names, or None."""
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """The objects in a list; empty for what is no list."""
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def text(value: Any) -> str | None:
+    """Words, stripped; None for whatever is none."""
+    return (value.strip() or None) if isinstance(value, str) else None
+
+
+def texts(found: Any) -> tuple[str, ...]:
+    """Those of these that are words, each once, in their order; none where they are no list."""
+    if isinstance(found, str | dict) or not isinstance(found, Iterable):
+        return ()
+    return tuple(dict.fromkeys(word for value in found if (word := text(value)) is not None))
+
+
+def seg(value: Any) -> str:
+    """One segment of a path, encoded."""
+    return quote(str(value), safe="")
+
+
+def caption(
+    language: Any, *, key: Any = None, address: Any = None, label: Any = None, sounds: bool = False
+) -> Caption | None:
+    """A text track, or None where its language is no tag: without one no host would take it. `sounds`: it also tells
+    them, for the deaf."""
+    tag = (text(language) or "").replace("_", "-")
+    try:
+        _LANGUAGE.validate_python(tag)
+    except ValidationError:
+        return None
+    kind: Literal["captions", "subtitles"] = "captions" if sounds else "subtitles"
+    return Caption(
+        language=tag,
+        key=None if key is None else str(key),
+        address=http_or_none(address),
+        label=text(label),
+        kind=kind,
+    )
+
+
+def captions(found: Iterable[Caption | None]) -> tuple[Caption, ...]:
+    return tuple(track for track in found if track is not None)
+
+
+def pick(found: Iterable[Caption], wanted: Caption) -> Caption | None:
+    """The track that was listed as `wanted`: by the source's own name for it, else by language and kind."""
+    tracks = list(found)
+    for track in tracks:
+        if wanted.key is not None and track.key == wanted.key:
+            return track
+    return next((t for t in tracks if (t.language, t.kind) == (wanted.language, wanted.kind)), None)
+
+
+def http_or_none(value: Any) -> str | None:
+    """An address of a caption or a poster; None for what is none: a video does not stay behind for it."""
+    try:
+        return values.http_address(value)
+    except ValueError:
+        return None
+
+
+def item(
+    position: int,
+    *,
+    source_id: Any,
+    id_field: str = "id",
+    title: Any = None,
+    size: Any = None,
+    duration: Any = None,
+    per_second: int = 1,
+    locator: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    about: About = NOTHING,
+) -> Item | Problem:
+    """One video as its host lists it; numbers below zero mean that they are not known yet. A Problem names the field
+    that cannot be read."""
+    column = id_field
+    try:
+        key = values.source_id(source_id)
+        column = "title"
+        name = values.title(title)
+        column = "size"
+        length = values.size(known(size))
+        column = "duration"
+        duration_ms = values.duration_ms(known(duration), per_second=per_second)
+    except ValueError as error:
+        return Problem(position, column, str(error))
+    kept = {name: value for name, value in (metadata or {}).items() if value not in (None, "", [], {})}
+    return Item(key, locator, position, name, length, duration_ms, kept, about)
+
+
+def no_object(position: int) -> Problem:
+    return Problem(position, None, "the entry is no object")
+
+
+ID_IN_URI: Final = re.compile(r"/([^/?#]+)(?:[?#].*)?$")
+"""The last part of a path."""
