@@ -54,7 +54,8 @@ class SweepActivities:
         deadline = account.settings.settle_deadline_s
         found = await remotes.waiting(self.engine, page.run, page.page)
         if found.remote_ids and found.quiet_s >= deadline:
-            if len(found.remote_ids) <= SINGLE_QUESTIONS:
+            told = account.destination.capabilities.list_tells_state
+            if len(found.remote_ids) <= SINGLE_QUESTIONS or not told:
                 videos = await ask_each(account, found.remote_ids)
             else:
                 videos = list((await self._view(account, page, deadline)).values())

@@ -45,9 +45,9 @@ POSTER_MAX: Final = 8_388_608
 ENCODED: Final = "video.encoding.quality.completed"
 SANDBOX: Final = "sandbox.api.video"
 LIMITS: Final = (
-    LimitSettings(name="uploads", requests=100, per_s=60),
-    LimitSettings(name="writes", requests=200, per_s=60),
-    LimitSettings(name="reads", requests=500, per_s=60),
+    LimitSettings(name="uploads", requests=100, per_s=60, operations=("upload",)),
+    LimitSettings(name="writes", requests=200, per_s=60, operations=("create", "delete", "attach")),
+    LimitSettings(name="reads", requests=500, per_s=60, operations=("list", "get", "lookup")),
 )
 """Of production; the sandbox gives 40, 40 and 100."""
 
@@ -76,6 +76,7 @@ class ApiVideoDestination(Host):
         idempotent_create=False,
         event_carries_ref=False,
         list_limit=100,
+        list_tells_state=False,
         size_max=32_212_254_720,  # 30 GiB
         uploads=True,
         carries=frozenset({"description", "tags", "folder", "captions", "poster", "privacy"}),
@@ -198,11 +199,10 @@ class ApiVideoDestination(Host):
         if attachment.kind == "poster":
             if len(content) > POSTER_MAX:
                 raise Fault("destination-refused-input", f"the poster has {len(content)} bytes; 8 MiB are taken")
-            form = Form.of(f"poster.{attachment.format}", f"image/{attachment.format}")
+            kind = attachment.format or "jpeg"
+            form = Form.of(f"poster.{kind}", f"image/{kind}")
             path = f"{self._item(remote_id)}/thumbnail"
         else:
-            if attachment.format != "vtt":
-                raise Fault("destination-refused-input", "api.video takes text tracks as WebVTT alone")
             form = Form.of(f"{attachment.language}.vtt", "text/vtt")
             path = f"{self._item(remote_id)}/captions/{attachment.language}"
             await turn()

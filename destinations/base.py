@@ -101,6 +101,8 @@ class Capabilities:
     idempotent_create: bool
     event_carries_ref: bool
     list_limit: int
+    list_tells_state: bool = True
+    """Whether videos in its list say their state. Where not, they are `processing` in it, and asked for one by one."""
     ref_max: int | None = None
     title_max: int | None = None
     """In characters."""
@@ -111,6 +113,8 @@ class Capabilities:
     """Whether the host reads files of the workers' machine by their path."""
     fetches_with_headers: bool = False
     """Whether it sends along the headers that a source demands."""
+    in_flight: int | None = None
+    """Videos that the host processes at once; it refuses more."""
     uploads: bool = False
     """Whether `upload` takes a local file's bytes."""
     carries: frozenset[str] = frozenset()

@@ -125,6 +125,7 @@ class CloudflareDestination(Host):
             ref_max=64,
             duration_min_ms=100,
             size_max=30_000_000_000,
+            in_flight=IN_FLIGHT,
             uploads=True,
             carries=frozenset({"description", "tags", "folder", "captions", "privacy"}),
             captions="bytes",
@@ -222,8 +223,8 @@ class CloudflareDestination(Host):
     async def attach(self, remote_id: str, attachment: Attachment, *, turn: Turn) -> None:
         """Puts a WebVTT track on a video, in place of one of the same language: one call."""
         content = attachment.content
-        if attachment.kind == "poster" or attachment.format != "vtt" or content is None:
-            raise Fault("destination-refused-input", "Cloudflare Stream takes text tracks, as WebVTT alone")
+        if attachment.kind == "poster" or content is None:
+            raise Fault("destination-refused-input", "Cloudflare Stream takes text tracks alone, and their bytes")
         if len(content) > CAPTIONS_MAX:
             raise Fault("destination-refused-input", f"the track has {len(content)} bytes; 10 MB are taken")
         form = Form.of(f"{attachment.language}.vtt", "text/vtt")
