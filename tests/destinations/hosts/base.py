@@ -121,8 +121,6 @@ class HostServer:
         """Whether the list says nothing of how it goes on."""
         self.cut_upload_after: int | None = None
         """Bytes of one request with a file's bytes after which the connection is cut, once."""
-        self.upload_gone = False
-        """Whether what was sent of a file so far is forgotten."""
         self.signatures: list[str] = []
         """Of addresses that were handed out: they may be in no fault, place or log, as the credentials."""
         self.page_max: int | None = None

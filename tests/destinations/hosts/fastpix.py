@@ -41,6 +41,8 @@ class FastPixServer(HostServer):
     def __init__(self) -> None:
         super().__init__()
         self.uploads: dict[str, dict[str, Any]] = {}
+        self.gone: set[str] = set()
+        """Uploads whose sessions have been forgotten, with all that was sent."""
         self.upload_style: Literal["session", "start", "plain"] = "session"
         """Whether an upload's address is a session already, begins one, or takes the whole file."""
         self.durations: Literal["clock", "seconds"] = "clock"
@@ -238,7 +240,7 @@ class FastPixServer(HostServer):
             upload["session"], upload["content"] = secrets.token_hex(16), b""
             self.signatures.append(upload["session"])
             return Response(status_code=201, headers={"location": f"{upload['url']}&upload_id={upload['session']}"})
-        if self.upload_gone:
+        if request.path_params["id"] in self.gone:
             return Response(status_code=410)
         if self.upload_style == "plain":
             block, came = await self.received(request)

@@ -37,6 +37,12 @@ class MuxServer(HostServer):
     def __init__(self) -> None:
         super().__init__()
         self.uploads: dict[str, dict[str, Any]] = {}
+        self.gone: set[str] = set()
+        """Uploads whose sessions have been forgotten, with all that was sent."""
+        self.asset_after = 0
+        """Questions for a finished upload that are answered before its asset is there."""
+        self.read_only = False
+        """Whether the token may only read."""
 
     def routes(self) -> list[Route]:
         return [
@@ -144,8 +150,12 @@ class MuxServer(HostServer):
         return self.error(404, "not found") if video is None else JSONResponse({"data": self.body(video)})
 
     async def delete(self, request: Request) -> Response:
-        if self.videos.pop(request.path_params["id"], None) is None:
+        video = self.videos.get(request.path_params["id"])
+        if video is None:
             return self.error(404, "not found")
+        if video.extra.get("undeletable"):
+            return self.error(400, "the asset is being prepared")
+        del self.videos[video.id]
         return Response(status_code=204)
 
     async def add_track(self, request: Request) -> Response:
@@ -202,11 +212,18 @@ class MuxServer(HostServer):
         return {name: value for name, value in self.uploads[upload_id].items() if name not in hidden}
 
     async def get_upload(self, request: Request) -> Response:
-        if request.path_params["id"] not in self.uploads:
+        upload = self.uploads.get(request.path_params["id"])
+        if upload is None:
             return self.error(404, "not found")
+        if upload["status"] == "asset_created" and self.asset_after > 0:
+            self.asset_after -= 1
+            hidden = {name: value for name, value in self.upload_body(upload["id"]).items() if name != "asset_id"}
+            return JSONResponse({"data": hidden | {"status": "waiting", "url": upload["url"]}})
         return JSONResponse({"data": self.upload_body(request.path_params["id"])})
 
     async def cancel_upload(self, request: Request) -> Response:
+        if self.read_only:
+            return self.error(403, "the token may not write")
         if request.path_params["id"] not in self.uploads:
             return self.error(404, "not found")
         self.uploads[request.path_params["id"]]["status"] = "cancelled"
@@ -214,7 +231,7 @@ class MuxServer(HostServer):
 
     async def put(self, request: Request) -> Response:
         upload = self.uploads[request.path_params["id"]]
-        if self.upload_gone:
+        if request.path_params["id"] in self.gone:
             return Response(status_code=410)
         answer, whole = await store(self, request, upload)
         if whole and upload["status"] == "waiting":
