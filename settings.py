@@ -212,6 +212,8 @@ class AccountSettings(_Section):
     """All that are current: during a rotation both."""
     limits: tuple[LimitSettings, ...] = ()
     """The host's declared limits; none: the pace is found out from what the host refuses."""
+    in_flight: int | None = Field(default=None, ge=1)
+    """Videos that may be in the making at once, of which `spend` is ours; None: as the host documents, if it does."""
     spend: float = Field(default=0.9, gt=0, le=1)
     """Share of each limit to spend; the rest is left to the production app on the same account."""
     shares: dict[Name, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +15,13 @@ from temporalio import activity
 from activities import outcomes
 from activities.accounts import Account, Accounts
 from activities.items import item_of
-from activities.pages import Bench, PageRun
+from activities.pages import LONGEST_NAP_S, Bench, PageRun
+from activities.remote import ask_each
 from activities.sending import send
 from crossings import crossing
 from destinations.base import CreateRequest, RemoteState, RemoteVideo
 from faults import Fault, Scope
+from ledger import claims, inbox, remotes
 from ledger.assets import Row
 from ledger.claims import Outcome
 from ledger.engine import Engine
@@ -32,9 +35,50 @@ log = structlog.get_logger()
 
 CLOCK_S: Final = 2.0
 """Seconds of the quiet time that are kept for clocks and scheduling."""
+ASKED: Final = 25
+"""Videos that are asked for, one by one, where no place is freed."""
 PREPARE_S: Final = 9.0
 """Seconds after its start time within which a create's call must be made: asking the source for a fresh address takes
 some of them."""
+
+
+@dataclass(slots=True)
+class _Crowd:
+    """The videos in the making at a host that caps them. Events free places; where none comes for
+    `settle_deadline_s`, the host is asked about those that have been processing longest, or no place would ever be
+    freed again."""
+
+    engine: Engine
+    account: Account
+    places: claims.Places
+    _waited_since: float | None = None
+
+    @classmethod
+    def of(cls, engine: Engine, account: Account) -> _Crowd | None:
+        """None where the host has no cap."""
+        most = account.settings.in_flight or account.destination.capabilities.in_flight
+        if most is None:
+            return None
+        return cls(engine, account, claims.Places(account.name, max(1, math.floor(most * account.settings.spend))))
+
+    def freed(self) -> asyncio.Event:
+        return self.account.governor.freed
+
+    async def wait(self, freed: asyncio.Event) -> None:
+        now = asyncio.get_running_loop().time()
+        self._waited_since = now if self._waited_since is None else self._waited_since
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(freed.wait(), LONGEST_NAP_S)
+        if freed.is_set():
+            self._waited_since = None
+        elif now - self._waited_since >= self.account.settings.settle_deadline_s:
+            self._waited_since = None
+            oldest = await remotes.oldest(self.engine, self.account.name, ASKED)
+            videos = await ask_each(self.account, oldest)
+            with crossing("apply"):
+                await inbox.apply(self.engine, self.account.name, videos)
+            with crossing("give-up"):
+                await remotes.give_up_all(self.engine, self.account.name, self.account.settings.give_up_s)
 
 
 @dataclass(slots=True)
@@ -65,7 +109,8 @@ class CreateActivities:
                     return outcomes.handed_back(row)
                 return await _create(self.bench.engine, account, source, row, call_by=start + may_wait_s)
 
-            return await PageRun(self.bench, page, create, governor=account.governor, quiet_s=quiet_s)()
+            crowd = _Crowd.of(self.bench.engine, account)
+            return await PageRun(self.bench, page, create, governor=account.governor, quiet_s=quiet_s, crowd=crowd)()
 
 
 async def _create(engine: Engine, account: Account, source: Source, row: Row, *, call_by: float) -> Outcome:

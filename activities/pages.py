@@ -54,6 +54,20 @@ class Bench:
     worker: str
 
 
+class Crowd(Protocol):
+    """A host that caps the videos in the making, and how a place there is waited for."""
+
+    places: claims.Places
+
+    def freed(self) -> asyncio.Event:
+        """Set once when the next place is freed."""
+        ...
+
+    async def wait(self, freed: asyncio.Event) -> None:
+        """Returns when it may be worth looking again, after some seconds at the latest."""
+        ...
+
+
 class PageRun:
     """One activity's way through one page."""
 
@@ -65,8 +79,10 @@ class PageRun:
         *,
         governor: Governor | None = None,
         quiet_s: float | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
         self._bench = bench
+        self._crowd = crowd
         self._page = page
         self._place = Place(page.run, page.phase, page.page, page.fence)
         self._work = work
@@ -134,6 +150,7 @@ class PageRun:
                         await self._nap(min(lease.wait_s, LONGEST_NAP_S))
                         continue
                 base = asyncio.get_running_loop().time()
+                freed = None if self._crowd is None else self._crowd.freed()
                 with crossing("claim"):
                     window = await claims.claim(
                         bench.engine,
@@ -143,12 +160,19 @@ class PageRun:
                         limit=slots,
                         lease_s=bench.settings.lease_s + starts[-1],
                         quiet_s=None if self._quiet_s is None else self._quiet_s + starts[-1],
+                        places=None if self._crowd is None else self._crowd.places,
                     )
                 used = len(window.rows) if window else 0
                 if lease is not None:
                     self._unused += [(lease, start) for start in starts[used:]]
                 if window is None:
                     return
+                if window.full and self._crowd is not None and freed is not None:
+                    await bench.hand.put_down(slots)
+                    slots = 0
+                    await self._give_back()
+                    await self._crowd.wait(freed)
+                    continue
                 for row, start in zip(window.rows, starts, strict=False):
                     self._open[window.fence, row.ref] = row
                     rows.create_task(self._one(window, row, base + start, None if lease is None else (lease, start)))

@@ -41,6 +41,7 @@ class Governor:
     _streak: int = 0
     _paused_until: float = 0.0
     _stopped: bool = False
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _telling: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -149,6 +150,15 @@ class Governor:
             self._paused_until = max(self._paused_until, until) if word.seconds else 0.0
         if word.stopped is not None:
             self._stopped = word.stopped
+        if word.freed:
+            self._freed.set()
+            self._freed = asyncio.Event()
+
+    @property
+    def freed(self) -> asyncio.Event:
+        """Set when a place for one more video is freed at a host that caps them; take it before looking for one, since
+        each event is set once. It is a hint: who is woken claims, and may find that others were faster."""
+        return self._freed
 
     def observe(self, headers: Mapping[str, str]) -> None:
         """Reads an answer's rate headers. Where the host says that less is left than what we leave to others, the

@@ -351,17 +351,19 @@ async def spent(engine: Engine, account: str) -> Spent:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a process is told of an account: pause for so many seconds (None: as before), or it was stopped."""
+    """What a process is told of an account: pause for so many seconds (None: as before), it was stopped, or a place for
+    one more video was freed."""
 
     account: str
     seconds: float | None
     stopped: bool | None
+    freed: bool = False
 
 
 def word_of(payload: str) -> Word:
     """What a message on `CHANNEL` says."""
     said = json.loads(payload)
-    return Word(said["account"], said.get("seconds"), said.get("stopped"))
+    return Word(said["account"], said.get("seconds"), said.get("stopped"), said.get("freed", False))
 
 
 async def words(engine: Engine) -> Sequence[Word]:

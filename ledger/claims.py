@@ -23,10 +23,19 @@ from ledger.transitions import PHASE_STATES, WITHIN_PHASE, steps
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Rows claimed together under one fence."""
+    """Rows claimed together under one fence. `full` says that there are none because the account's places are taken."""
 
     fence: int
     rows: Sequence[Row]
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """How many videos an account may have in the making at once, over all its runs."""
+
+    account: str
+    places: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +98,18 @@ with gate as (
     order by greatest(deaths + (claim is not null)::int, $14 - 1), position, ref
     limit $7
     for update skip locked
+), placed as (
+    -- Only a row that is new to the host needs a place there: one whose call is open has its own.
+    select *, case when state = 'inventoried' then row_number() over (partition by state order by position, ref) end
+                  <= $16 is not false as has_place
+    from free
 ), together as (
-    select * from free where not condemned and died < $14
+    select * from placed where not condemned and has_place and died < $14
 ), chosen as (
     select * from together
     union all
-    (select * from free
-     where not condemned and died >= $14 and not exists (select from together)
+    (select * from placed
+     where not condemned and has_place and died >= $14 and not exists (select from together)
        and not exists (select from asset where run = $1 and page = $3 and claim_until > clock_timestamp())
      order by died, position, ref limit 1)
 ), number as (
@@ -131,6 +145,23 @@ with gate as (
 select * from ours order by position, ref
 """  # noqa: S608  # composed of constants
 
+_ACCOUNT_LOCK: Final = """
+insert into account (account) values ($1) on conflict (account) do update set awaits_place = account.awaits_place
+"""
+
+_ROOM: Final = """
+select $2 - (select count(*) from asset where account = $1 and state in ('creating', 'processing'))::int
+"""
+
+_AWAIT_PLACE: Final = """
+update account set awaits_place = true
+where account = $1 and exists (
+    select from asset where run = $2 and page = $3 and state = 'inventoried'
+      and (claim is null or claim_until <= clock_timestamp())
+      and (not_before is null or not_before <= clock_timestamp()))
+returning account
+"""
+
 _CLAIMED: Final = f"""
 select {_ROW}, a.state, a.intent_at is not null as intent
 from asset a where a.run = $1 and a.page = $2 and a.claim = $3 order by a.position, a.ref
@@ -146,6 +177,7 @@ async def claim(
     limit: int,
     lease_s: float,
     quiet_s: float | None = None,
+    places: Places | None = None,
 ) -> Window | None:
     """Claims up to `limit` rows of the page that may be worked now, or None where there are none.
 
@@ -155,13 +187,21 @@ async def claim(
 
     A row in whose work `ALONE_AFTER` workers have died is given out last, by itself, and while nothing else of its page
     is being worked; one whose attempts have ended in a death, the last one too, fails as "worker-died" instead.
+
+    With `places`, no more rows are given out than the account has places for, exactly, however many claim at once: a
+    window that is `full` says that rows wait for one, and whoever frees one tells it (`budgets.CHANNEL`).
     """
     states = list(PHASE_STATES[place.phase])
     number = uuid.uuid4()
-    sent = False
+    sent = full = False
 
     async def work(connection: Connection) -> list[asyncpg.Record]:
-        nonlocal sent
+        nonlocal sent, full
+        room: int | None = None
+        if places is not None:
+            # Whoever claims for this account next waits here, and then counts what we have taken.
+            await connection.execute(_ACCOUNT_LOCK, places.account)
+            room = max(0, await connection.fetchval(_ROOM, places.account, places.places))
         engine.statements += 1
         if sent:
             # The connection was lost: the claim may stand, and its attempts are counted already.
@@ -169,7 +209,7 @@ async def claim(
             if records:
                 return records
         sent = True
-        return await connection.fetch(
+        records = await connection.fetch(
             _CLAIM,
             place.run,
             place.phase,
@@ -186,11 +226,15 @@ async def claim(
             attempts_allowed("worker-died"),
             ALONE_AFTER,
             "mismatched" if place.phase in ("attach", "reconcile") else "failed",
+            room,
         )
+        if not records and room == 0 and places is not None:
+            full = await connection.fetchval(_AWAIT_PLACE, places.account, place.run, place.page) is not None
+        return records
 
-    records = await engine.run(work)
+    records = await (engine.run(work) if places is None else engine.transaction(work))
     if not records:
-        return None
+        return Window(0, (), full=True) if full else None
     return Window(records[0]["fence"], [Row.from_record(record) for record in records])
 
 

@@ -70,17 +70,28 @@ _MOVED: Final = """
     returning a.ref, a.run, a.page
 """
 
+_FREED: Final = """
+    freed as (
+        update account set awaits_place = false
+        where account = $1 and awaits_place and exists (select from moved) returning account
+    ), told as (
+        select pg_notify('longhaul_pace', json_build_object('account', account, 'freed', true)::text) from freed
+    )
+"""
+"""Whoever waits for a place at a host that caps the videos in the making is woken, once for each time it waits."""
+
 _EVENT: Final = f"""
 with event as (
     select * from unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::int[],
                          $11::int[], $12::bigint[], $13::text[])
         as e(remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback)
-), target as ({_TARGET}), moved as ({_MOVED.format(legal="$14")})
+), target as ({_TARGET}), moved as ({_MOVED.format(legal="$14")}), {_FREED}
 insert into inbox (account, dedupe_key, kind, remote_id, ref, state, video, applied_at, outcome, run, page)
 select $1, $2, $3, t.remote_id, coalesce(k.ref, t.ref), t.state, $15,
        case when k.ref is not null then now() end,
        case when m.ref is not null then 'applied' when k.ref is not null then 'no-effect' end, k.run, k.page
 from target t left join moved m on true left join asset k on k.ref = t.row_ref
+    cross join (select count(*) from told) as told
 on conflict (account, dedupe_key) do nothing
 returning outcome
 """  # noqa: S608  # composed of constants
@@ -136,8 +147,8 @@ with event as (
     select * from unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::int[],
                          $9::int[], $10::bigint[], $11::text[])
         as e(remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback)
-), target as ({_TARGET}), moved as ({_MOVED.format(legal="$12")})
-select ref from moved
+), target as ({_TARGET}), moved as ({_MOVED.format(legal="$12")}), {_FREED}
+select ref from moved cross join (select count(*) from told) as told
 """  # noqa: S608  # composed of constants
 
 

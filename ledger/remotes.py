@@ -160,7 +160,7 @@ _GIVE_UP: Final = """
 update asset set state = 'failed', reason = 'not-ready-in-time',
     detail = 'still processing ' || floor(extract(epoch from now() - processing_at))::bigint || ' s after its create',
     updated_at = now()
-where run = $1 and page = $2 and state = 'processing' and processing_at < now() - make_interval(secs => $3)
+where {which} and state = 'processing' and processing_at < now() - make_interval(secs => $1)
 returning ref
 """
 
@@ -168,7 +168,23 @@ returning ref
 async def give_up(engine: Engine, run: str, page: int, after_s: float) -> int:
     """Fails the page's videos that have been processing for longer; returns how many. One that becomes ready later
     still counts as ready."""
-    return len(await engine.fetch(_GIVE_UP, run, page, after_s))
+    return len(await engine.fetch(_GIVE_UP.format(which="run = $2 and page = $3"), after_s, run, page))
+
+
+async def give_up_all(engine: Engine, account: str, after_s: float) -> int:
+    """As `give_up`, for all videos of an account: they hold places that others wait for."""
+    return len(await engine.fetch(_GIVE_UP.format(which="account = $2"), after_s, account))
+
+
+_OLDEST: Final = """
+select remote_id from asset where account = $1 and state = 'processing' and remote_id is not null
+order by processing_at limit $2
+"""
+
+
+async def oldest(engine: Engine, account: str, limit: int) -> Sequence[str]:
+    """The remote ids of the videos that have been processing longest, of all the account's runs."""
+    return [record["remote_id"] for record in await engine.fetch(_OLDEST, account, limit)]
 
 
 _STRANGERS: Final = """

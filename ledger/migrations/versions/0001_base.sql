@@ -104,6 +104,8 @@ create table asset (
 
 create index asset_page on asset (run, page);
 create index asset_state on asset (run, state, page);
+-- Who is in the making at a host that caps them.
+create index asset_in_flight on asset (account, processing_at) where state in ('creating', 'processing');
 create unique index asset_remote on asset (account, remote_id) where remote_id is not null;
 
 -- One row per asset, phase and attempt: "what happened to this file?"
@@ -191,6 +193,7 @@ create table account (
     leased_at     double precision not null default 0,
     free_at       double precision not null default 0,
     virtual       double precision not null default 0,
+    awaits_place  boolean not null default false,
     updated_at    timestamptz not null default now()
 );
 
