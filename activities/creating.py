@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 from temporalio import activity
 
-from activities import outcomes
 from activities.accounts import Account, Accounts
 from activities.items import item_of
 from activities.pages import LONGEST_NAP_S, Bench, PageRun
@@ -105,8 +104,6 @@ class CreateActivities:
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def create(row: Row, start: float) -> Outcome:
-                if not await account.governor.start(start):
-                    return outcomes.handed_back(row)
                 return await _create(self.bench.engine, account, source, row, call_by=start + may_wait_s)
 
             crowd = _Crowd.of(self.bench.engine, account)

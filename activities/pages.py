@@ -227,6 +227,10 @@ class PageRun:
     async def _attempted(self, row: Row, start: float, cuts: int | None = None) -> Outcome:
         if not self._may_claim():
             return outcomes.handed_back(row)
+        # Much may have happened until its turn comes: a pause, a fault that stops the run, the end of this worker.
+        pace = None if cuts is None else self._governor
+        if pace is not None and not (await pace.start(start) and self._may_claim()):
+            return outcomes.handed_back(row)
         try:
             return await self._work(row, start)
         except Fault as stop:
