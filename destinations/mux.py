@@ -32,8 +32,14 @@ from destinations.sending import LocalFile, Session, SessionGone, in_chunks
 from faults import Fault, truncate
 from settings import AccountSettings, LimitSettings
 
-LIMITS: Final = (LimitSettings(name="writes", requests=1, per_s=1),)
-"""Sustained: one POST a second; other verbs five (https://docs.mux.com/core/make-api-requests)."""
+LIMITS: Final = (
+    LimitSettings(
+        name="posts", requests=1, per_s=1, operations=("create", "attach", "upload"), prices={"upload": 0.25}
+    ),
+    LimitSettings(name="others", requests=5, per_s=1, operations=("list", "get", "lookup", "delete", "upload")),
+)
+"""Sustained: one POST a second, other verbs five (https://docs.mux.com/core/make-api-requests). Of the requests that an
+upload makes, about one in four is a POST."""
 CREATOR_MAX: Final = 128
 """Characters of `meta.creator_id`."""
 UPLOAD_S: Final = 604_800

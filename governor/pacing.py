@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
+from destinations import default_limits
 from faults import Fault
 from ledger.budgets import Limit
 from settings import OPERATIONS, AccountSettings, LimitSettings
@@ -35,8 +36,14 @@ not, and the part that `spend` leaves free is used to round up."""
 
 
 def limits_of(account: AccountSettings) -> Sequence[Limit]:
-    """The account's declared limits as they are spent: only the share that the settings leave us."""
-    return [_limit(limit, f"{limit.name}-{number}", account.spend) for number, limit in enumerate(account.limits)]
+    """The account's declared limits, or the host's documented ones, as they are spent: only the share that the settings
+    leave us."""
+    return [_limit(limit, f"{limit.name}-{number}", account.spend) for number, limit in enumerate(_declared(account))]
+
+
+def _declared(account: AccountSettings) -> Sequence[LimitSettings]:
+    """The limits that the account declares; where it declares none, those that its host documents."""
+    return account.limits or default_limits(account.kind)
 
 
 def _limit(declared: LimitSettings, name: str, spend: float) -> Limit:
@@ -105,7 +112,7 @@ def fastest_s(account: AccountSettings, requests: int) -> float | None:
 def late_s(account: AccountSettings) -> float:
     """Seconds after its start time in which a leased call may still be made: later, it would come together with
     others', and a short window would notice."""
-    shortest = min((limit.per_s for limit in account.limits if limit.evenly), default=math.inf)
+    shortest = min((limit.per_s for limit in _declared(account) if limit.evenly), default=math.inf)
     return min(max(0.1 * shortest, 0.25), 2.0)
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from destinations import KINDS, check_options, check_webhooks, open_destination
+from destinations import KINDS, check_options, check_webhooks, default_limits, open_destination
 from destinations.generic import GenericDestination
 from faults import Fault
+from governor.pacing import limits_of
 from tests.destinations.conftest import SECRET, TOKEN, account
 
 
@@ -64,3 +65,18 @@ def test_an_endpoint_cannot_start_without_a_secret() -> None:
 def test_the_account_is_named_when_it_is_opened() -> None:
     with pytest.raises(Fault, match=r"accounts\.main\.options\.nonsense"):
         open_destination("main", account("http://h", options={"nonsense": 1}))
+
+
+def test_the_hosts_limits_count_where_the_account_declares_none() -> None:
+    given = {"kind": "mux", "token": "id:secret"}
+    assert [limit.name for limit in limits_of(account("http://h", **given))] == ["posts-0", "others-1"]
+    own = account("http://h", **given, limits=[{"name": "mine", "requests": 7, "per_s": 1}])
+    assert [limit.name for limit in limits_of(own)] == ["mine-0"]
+    assert default_limits("generic") == default_limits("vhs") == ()
+
+
+def test_an_account_of_a_kind_without_an_address_must_name_one() -> None:
+    check_options(account(None, kind="mux", token="id:secret"))  # type: ignore[arg-type]
+    with pytest.raises(Fault, match="base_url") as raised:
+        check_options(account(None))  # type: ignore[arg-type]
+    assert raised.value.code == "settings-refused"
