@@ -211,7 +211,8 @@ class AccountSettings(_Section):
     webhook_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = ()
     """All that are current: during a rotation both."""
     limits: tuple[LimitSettings, ...] = ()
-    """The host's declared limits; none: the pace is found out from what the host refuses."""
+    """The host's declared limits; none: those that it documents (docs/destinations), else the pace is found out from
+    what it refuses."""
     in_flight: int | None = Field(default=None, ge=1)
     """Videos that may be in the making at once, of which `spend` is ours; None: as the host documents, if it does."""
     spend: float = Field(default=0.9, gt=0, le=1)
