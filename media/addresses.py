@@ -22,6 +22,31 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_STANDING_FOR_IPV4: Final = (
+    _NAT64,
+    ipaddress.IPv6Network("::/96"),  # IPv4-compatible, RFC 4291, 2.5.5.1
+    ipaddress.IPv6Network("::ffff:0:0:0/96"),  # IPv4-translated, RFC 2765
+)
+_ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+_DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")
+_NOT_PUBLIC: Final = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("192.88.99.0/24"))
+"""Networks for protocols (RFC 6890) and of the former 6to4 relays, some of whose addresses Python calls global."""
+_METADATA: Final = frozenset(
+    ipaddress.ip_address(address)
+    for address in (
+        "169.254.169.254",  # EC2, Google, Azure and most others
+        "169.254.170.2",  # ECS: a task's credentials
+        "169.254.170.23",  # EKS: a pod's credentials
+        "100.100.100.200",  # Alibaba
+        "168.63.129.16",  # Azure's platform, behind an address that looks public
+        "192.0.0.192",  # Oracle
+        "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+    )
+)
+"""Where a cloud's machines ask for their own credentials. No video lives there, in no private network either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +79,8 @@ async def check_address(url: str, *, allow_private: bool) -> Target:
 
     Raises Fault("source-address-refused") for another scheme than http and https (in any case), for a malformed
     address, and, unless `allow_private`, for a host any of whose addresses is loopback, link-local, private, or
-    otherwise not on the public Internet; multicast and unspecified addresses are always refused. Raises
-    Fault("source-unreachable") where the name does not resolve. No fault's text holds a secret.
+    otherwise not on the public Internet; multicast, unspecified and clouds' metadata addresses are always refused.
+    Raises Fault("source-unreachable") where the name does not resolve. No fault's text holds a secret.
     """
     try:
         # A ready-made address comes out as it went in: encoded again, its signature would no longer hold.
@@ -96,19 +121,27 @@ async def _resolve(host: str, port: int) -> list[IPAddress]:
 
 
 def _embedded(address: IPAddress) -> IPAddress:
-    """The IPv4 address that an IPv6 one stands for (mapped, 6to4, NAT64), else the address itself."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        return inner or address
-    return address
+    """The IPv4 address that an IPv6 one stands for (mapped, compatible, translated, 6to4, NAT64, ISATAP), else the
+    address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    inner = address.ipv4_mapped or address.sixtofour
+    if inner is not None:
+        return inner
+    low = int(address) & 0xFFFFFFFF
+    # "::1" and "::" are addresses of their own.
+    if low > 1 and any(address in network for network in _STANDING_FOR_IPV4):
+        return ipaddress.IPv4Address(low)
+    return ipaddress.IPv4Address(low) if int(address) >> 32 & 0xFFFFFFFF in _ISATAP else address
 
 
 def _always_refused(address: IPAddress) -> bool:
     inner = _embedded(address)
-    return inner.is_multicast or inner.is_unspecified
+    return inner.is_multicast or inner.is_unspecified or inner in _METADATA
 
 
 def _is_public(address: IPAddress) -> bool:
-    return _embedded(address).is_global
+    inner = _embedded(address)
+    if isinstance(inner, ipaddress.IPv6Address):
+        return inner.is_global and inner in _GLOBAL_UNICAST and inner not in _DOCUMENTATION
+    return inner.is_global and not any(inner in network for network in _NOT_PUBLIC)

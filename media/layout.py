@@ -41,6 +41,7 @@ _NOT_KNOWN: Final = (
 )
 """By the version of mvhd: durations that stand for "not known" (all ones, ISO/IEC 14496-12, 8.2.2), and the largest
 ones that writers with signed numbers put there."""
+_LONGEST_MS: Final = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,17 +217,18 @@ def _take(held: bytearray, start: int, length: int, offset: int, data: bytes) ->
 
 
 def _header_duration(moov: bytes) -> tuple[bool, int | None]:
-    """Of the mvhd box at the start of a moov's content: whether its duration stands for "not known", and the duration
-    in milliseconds where it names one."""
+    """Of the mvhd box at the start of a moov's content: whether its duration stands for "not known" (or for more years
+    than there have been), and the duration in milliseconds where it names one."""
     if moov[4:8] != b"mvhd" or len(moov) < _MVHD:
         return False, None
     version = 1 if moov[8] == 1 else 0
     scale_at, length = (28, 8) if version else (20, 4)
     scale = int.from_bytes(moov[scale_at : scale_at + 4], "big")
     duration = int.from_bytes(moov[scale_at + 4 : scale_at + 4 + length], "big")
-    if duration in _NOT_KNOWN[version]:
+    ms = duration * 1000 // scale if scale else 0
+    if duration in _NOT_KNOWN[version] or ms >= _LONGEST_MS:
         return True, None
-    return False, duration * 1000 // scale if scale and duration else None
+    return False, ms or None
 
 
 def _element_end(held: bytes, start: int) -> int | None:

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,9 @@ OUTPUT_LIMIT: Final = 4_194_304
 GROWTH_LOOK_S: Final = 0.3
 """Seconds between two looks at the size of a file that ends too early: one that is still being written grows."""
 
+LEAST_BYTES: Final = 256
+"""No container holds a picture in fewer: a file this short that begins as one is cut, whatever else is wrong."""
+
 FORMATS: Final = (
     "mov,matroska,webm,avi,flv,live_flv,mpegts,mpeg,mpegvideo,m4v,h264,hevc,vvc,obu,av1,ivf,ogg,asf,mxf,gxf,nut,rm,dv,"
     "wtv,nsv,vc1,vc1test,cavsvideo,h261,h263,dirac,dnxhd,mjpeg,yuv4mpegpipe,mp3,aac,ac3,eac3,dts,wav,w64,flac,aiff,caf,"
@@ -44,7 +47,7 @@ ENTRIES: Final = (
     ":stream=index,codec_type,codec_name,codec_tag_string,width,height,sample_aspect_ratio,avg_frame_rate,r_frame_rate,"
     "start_time,duration,nb_frames,channels,sample_rate"
     ":stream_disposition=default,attached_pic,timed_thumbnails,still_image"
-    ":stream_tags=rotate,DURATION,duration,language:stream_side_data=rotation"
+    ":stream_tags=rotate,ROTATE,DURATION,duration,language:stream_side_data=rotation"
 )
 
 
@@ -107,6 +110,8 @@ async def _probe_remote(ffprobe: Path, location: Location, settings: MediaSettin
         async with Relay(location, allow_private=settings.allow_private_addresses, ranges=ranges) as relay:
             answer = await _ask(ffprobe, "http,tcp", relay.url, settings)
             seen = relay.seen
+            if relay.crash is not None:
+                raise relay.crash
             if seen.ranges_lie and ranges:
                 # It announces ranges and doesn't keep to them: read it from the start to where ffprobe has enough.
                 ranges = False
@@ -119,9 +124,11 @@ async def _probe_remote(ffprobe: Path, location: Location, settings: MediaSettin
             if seen.size_changed:
                 raise Fault("file-growing", f"{_name(location)}: its size changed while it was read")
             layout = seen.walker.layout(size)
-            finding = _finding(answer, bytes(seen.head), seen.content_type, size, layout, location)
+            # What the source lists is then the size of what it sends, not of the file.
+            listed = replace(location, size=None) if seen.encoded else location
+            finding = _finding(answer, bytes(seen.head), seen.content_type, size, layout, listed)
             if finding is not None:
-                if finding.code == "file-incomplete":
+                if finding.code == "file-incomplete" and not seen.encoded:
                     await asyncio.sleep(GROWTH_LOOK_S)
                     now = await relay.current_size()
                     if now is not None and now != size:
@@ -129,7 +136,7 @@ async def _probe_remote(ffprobe: Path, location: Location, settings: MediaSettin
                 raise finding
             if answer is None:
                 raise Fault("probe-died", f"{_name(location)}: ffprobe asked for nothing")
-            return ProbeResult(answer, size, layout, seen.received, seen.requests)
+            return ProbeResult(answer, None if seen.encoded else size, layout, seen.received, seen.requests)
 
 
 def _finding(
@@ -163,6 +170,8 @@ def _finding(
     if layout.incomplete:
         return Fault("file-incomplete", f"{name}: {layout.words}")
     if answer is None:
+        if kind is Kind.MEDIA and size is not None and size < LEAST_BYTES:
+            return Fault("file-incomplete", f"{name}: {size} bytes, the beginning of {words}")
         if kind is Kind.MEDIA:
             return Fault("file-corrupt", f"{name}: ffprobe cannot read it")
         return Fault("not-a-video", f"{name}: {words}")
@@ -230,7 +239,8 @@ def _look_at(address: str) -> LocalLook:
     except PermissionError:
         raise Fault("source-forbidden", _printable(address)) from None
     except OSError as error:
-        reason = "source-not-found" if error.errno == errno.ENAMETOOLONG else "source-unreachable"
+        nowhere = error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+        reason = "source-not-found" if nowhere else "source-unreachable"
         raise Fault(reason, f"{_printable(address)}: {error.strerror}") from None
 
 

@@ -20,6 +20,7 @@ import re
 import secrets
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -53,8 +54,13 @@ _RANGE_REFUSALS: Final = frozenset({400, 406, 416, 501})
 _RETRY_AFTER_MAX: Final = 3_600.0
 
 _RANGE: Final = re.compile(rb"^range:\s*bytes=(\d+)-(\d*)\s*$", re.I | re.M)
-_CONTENT_RANGE: Final = re.compile(r"^\s*bytes\s+(\d+)-(\d+)/(\d+|\*)\s*$", re.I)
-_UNSATISFIED: Final = re.compile(r"^\s*bytes\s+\*/(\d+)\s*$", re.I)
+_CONTENT_RANGE: Final = re.compile(r"^\s*bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)\s*$", re.I)
+_UNSATISFIED: Final = re.compile(r"^\s*bytes\s+\*/([0-9]{1,18})\s*$", re.I)
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_INFLATED: Final = frozenset({"gzip", "x-gzip", "deflate"})
+"""Content codings that are undone, where a server applies one unasked."""
+_COMPRESSED: Final = _INFLATED | {"br", "zstd", "compress", "x-compress", "dcb", "dcz"}
+"""What changes the bytes; anything else in Content-Encoding is a label ("aws-chunked", "utf-8") on a plain file."""
 _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 
 
@@ -75,6 +81,8 @@ class Seen:
     fault: Fault | None = None
     ranges_lie: bool = False
     """ranges were announced, and not kept to"""
+    encoded: bool = False
+    """the source sent the file compressed, though it was told not to: sizes that it names are not the file's"""
     walker: Walker = field(default_factory=Walker)
 
 
@@ -83,10 +91,13 @@ class Relay:
 
     def __init__(self, location: Location, *, allow_private: bool, ranges: bool = True) -> None:
         for name, value in location.headers.items():
-            if re.search(r"[\r\n\x00]", name + value):
-                raise Fault("source-address-refused", f"the header {name[:80]!r} of its address holds a line break")
+            if not _HEADER_NAME.fullmatch(name) or not value.isascii() or re.search(r"[\r\n\x00]", value):
+                words = f"the header {name[:80]!r} of its address holds a line break, or what no header may hold"
+                raise Fault("source-address-refused", words)
         self.seen = Seen()
         self.url = ""
+        self.crash: Exception | None = None
+        """what nobody foresaw; for the caller to raise"""
         self._allow_private = allow_private
         self._ranges = ranges
         self._address = location.address
@@ -95,17 +106,17 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._closing = False
-        self._client: httpx.AsyncClient | None = None
+        # Not a client: that reads a redirect's address by itself, fails on what is none, and passes on cookies by the
+        # number of the machine, whatever the name of the host.
+        self._transport: httpx.AsyncHTTPTransport | None = None
 
     async def __aenter__(self) -> Relay:
-        transport = httpx.AsyncHTTPTransport(
+        self._transport = httpx.AsyncHTTPTransport(
             verify=_tls(),
             trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
             socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)],
         )
-        timeout = httpx.Timeout(None, connect=_CONNECT_S)
-        self._client = httpx.AsyncClient(transport=transport, trust_env=False, timeout=timeout)
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_REQUEST_LIMIT)
         port = self._server.sockets[0].getsockname()[1]
         path = self._address.partition("?")[0].partition("#")[0]
@@ -117,13 +128,13 @@ class Relay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._server is not None
-        assert self._client is not None
+        assert self._transport is not None
         self._closing = True
         self._server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._client.aclose()
+        await self._transport.aclose()
 
     async def current_size(self) -> int | None:
         """Asks the source for one byte, to learn the file's size as it is now; None where it doesn't say."""
@@ -132,6 +143,25 @@ class Relay:
                 return _total(response)
         except (Fault, httpx.HTTPError):
             return None
+
+    async def whole(self, limit: int) -> bytes:
+        """The whole file, of at most `limit` bytes, read here instead of by ffprobe. Raises Fault: a source reason,
+        "file-growing" where less comes than was announced, and "too-large"."""
+        content = bytearray()
+        try:
+            async with self._open(0) as response:
+                self._demand_success(response)
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                    if len(content) > limit:
+                        raise Fault("too-large", f"{redact(self._address)}: more than {limit} bytes")
+        except httpx.RemoteProtocolError as error:
+            raise Fault("file-growing", f"{redact(self._address)}: it ended early") from error
+        except httpx.DecodingError as error:
+            raise Fault("source-unreachable", f"{redact(self._address)}: its encoding is broken") from error
+        except httpx.HTTPError as error:
+            raise _of_transport(error, self._address) from error
+        return bytes(content)
 
     # ------------------------------------------------------------------------------------------------ towards ffprobe
 
@@ -147,6 +177,8 @@ class Relay:
                 raise
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # ffprobe has seen enough, and went
+        except Exception as error:  # noqa: BLE001  # raised by whoever waits for ffprobe, which only sees an empty answer
+            self.crash = self.crash or error
         finally:
             self._tasks.discard(task)
             writer.close()
@@ -163,7 +195,10 @@ class Relay:
         offset = int(asked.group(1)) if asked else 0
         try:
             async with self._open(offset) as response:
-                await self._pass_on(offset, response, writer)
+                onward = await self._pass_on(offset, response, writer)
+            while onward is not None:
+                async with self._open(onward) as response:
+                    onward = await self._go_on(onward, response, writer)
         except Fault as fault:
             self._fail(fault)
             _answer(writer, 502)
@@ -172,8 +207,9 @@ class Relay:
             if not writer.is_closing():
                 _answer(writer, 502)
 
-    async def _pass_on(self, offset: int, response: httpx.Response, writer: asyncio.StreamWriter) -> None:
-        """Streams one answer of the source to ffprobe."""
+    async def _pass_on(self, offset: int, response: httpx.Response, writer: asyncio.StreamWriter) -> int | None:
+        """Streams one answer of the source to ffprobe. Where the source sends less than was asked for at a time, the
+        place to ask for next."""
         seen = self.seen
         seen.status = response.status_code if seen.status is None else seen.status
         seen.content_type = seen.content_type or response.headers.get("content-type", "")
@@ -182,39 +218,77 @@ class Relay:
             if empty:
                 seen.size = int(empty.group(1))
             _answer(writer, 416)
-            return
-        if response.status_code >= 400:
-            status = response.status_code
-            raise Fault(
-                faults.of_source_status(status),
-                f"{redact(self._address)} answered {status} {response.reason_phrase}".rstrip(),
-                retry_after=_retry_after(response),
-            )
-        if response.status_code >= 300:
-            raise Fault(
-                "source-unreachable", f"{redact(self._address)} answered {response.status_code}, leading nowhere"
-            )
-        place = _CONTENT_RANGE.match(response.headers.get("content-range", "")) if response.status_code == 206 else None
-        start = int(place.group(1)) if place else 0
-        if start != offset:
+            return None
+        self._demand_success(response)
+        part = _part(response)
+        coding = response.headers.get("content-encoding", "").strip().lower()
+        compressed = not _COMPRESSED.isdisjoint(name.strip() for name in coding.split(","))
+        if compressed and offset == 0 and (part is None or part.start == 0):
+            await self._pass_inflated(coding, response, writer)
+            return None
+        # A part without a place may stand anywhere; so may one of a compressed file.
+        start = part.start if part else 0
+        if start != offset or compressed or (part is None and response.status_code == 206):
+            if not self._ranges:
+                raise Fault("source-unreachable", f"{redact(self._address)} sends other parts than it is asked for")
             seen.ranges_lie = True
             _answer(writer, 502)
-            return
+            return None
         total = _total(response)
         if total is not None:
             seen.size_changed = seen.size_changed or (seen.size is not None and total != seen.size)
             seen.size = total
         length = _content_length(response)
-        seekable = self._ranges and (place is not None or response.headers.get("accept-ranges", "").lower() == "bytes")
-        lines = ["HTTP/1.1 206 Partial Content" if place else "HTTP/1.1 200 OK", "Connection: close"]
-        if length is not None:
+        # Of a part of nobody knows how much, ffprobe would not know where it is: it gets the file from its start.
+        placed = part is not None and total is not None
+        seekable = self._ranges and (
+            placed or (part is None and response.headers.get("accept-ranges", "").lower() == "bytes")
+        )
+        lines = ["HTTP/1.1 206 Partial Content" if placed else "HTTP/1.1 200 OK", "Connection: close"]
+        if placed and total is not None:
+            lines += [f"Content-Length: {total - offset}", f"Content-Range: bytes {offset}-{total - 1}/{total}"]
+        elif length is not None and part is None:
             lines.append(f"Content-Length: {length}")
-        if place:
-            lines.append(f"Content-Range: {response.headers['content-range']}")
         if seekable:
             lines.append("Accept-Ranges: bytes")
         writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        at = await self._stream(offset, response, writer)
+        if part is not None and (total is None or at < total):
+            return at if at > offset else None
+        if seen.size is None and offset == 0:
+            seen.ended_at = at
+        return None
+
+    async def _go_on(self, offset: int, response: httpx.Response, writer: asyncio.StreamWriter) -> int | None:
+        """Streams what follows an answer that the source ended early; the place to ask for next, None at the end."""
+        seen = self.seen
+        if response.status_code == 416 and seen.size is None:
+            seen.size = offset
+            return None
+        self._demand_success(response)
+        part = _part(response)
+        if part is None or part.start != offset or part.total not in (None, seen.size):
+            raise Fault("source-unreachable", f"{redact(self._address)} sends other parts than it is asked for")
+        at = await self._stream(offset, response, writer)
+        if at == offset:
+            raise Fault("file-growing", f"{redact(self._address)} announced {seen.size} bytes and sent {at}")
+        return at if seen.size is None or at < seen.size else None
+
+    def _demand_success(self, response: httpx.Response) -> None:
+        status = response.status_code
+        if status >= 400:
+            raise Fault(
+                faults.of_source_status(status),
+                f"{redact(self._address)} answered {status} {response.reason_phrase}".rstrip(),
+                retry_after=_retry_after(response),
+            )
+        if status >= 300:
+            raise Fault("source-unreachable", f"{redact(self._address)} answered {status}, leading nowhere")
+
+    async def _stream(self, offset: int, response: httpx.Response, writer: asyncio.StreamWriter) -> int:
+        """Passes on the body of an answer that begins at `offset`; where it ended."""
         at = offset
+        length = _content_length(response)
         try:
             async for chunk in response.aiter_raw():
                 self._note(at, chunk)
@@ -227,8 +301,35 @@ class Relay:
             raise Fault(
                 "file-growing", f"{redact(self._address)} announced {length} bytes and sent {at - offset}"
             ) from error
-        if seen.size is None and offset == 0:
-            seen.ended_at = at
+        return at
+
+    async def _pass_inflated(self, coding: str, response: httpx.Response, writer: asyncio.StreamWriter) -> None:
+        """Streams what a server compressed, as any player would read it: from the start, its length unknown."""
+        self.seen.encoded = True
+        if coding not in _INFLATED:
+            words = f"{redact(self._address)} sends it encoded as {coding[:40]!r}, which was not asked for"
+            raise Fault("source-unreachable", words)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        at = 0
+        inflate = _inflater()
+        try:
+            async for chunk in response.aiter_raw():
+                while chunk:
+                    # In small pieces, whatever a few bytes may unfold into.
+                    inflate = _inflater() if inflate.eof else inflate
+                    piece = inflate.decompress(chunk, _BUFFER)
+                    chunk = inflate.unconsumed_tail or inflate.unused_data
+                    self._note(at, piece)
+                    at += len(piece)
+                    writer.write(piece)
+                    await writer.drain()
+        except (httpx.RemoteProtocolError, httpx.ReadError) as error:
+            raise Fault("file-growing", f"{redact(self._address)}: its {coding} encoding ends too early") from error
+        except zlib.error as error:
+            raise Fault("source-unreachable", f"{redact(self._address)}: its {coding} encoding is broken") from error
+        if not inflate.eof:
+            raise Fault("file-growing", f"{redact(self._address)}: its {coding} encoding ends too early")
+        self.seen.ended_at = at
 
     def _note(self, offset: int, chunk: bytes) -> None:
         seen = self.seen
@@ -273,7 +374,10 @@ class Relay:
         """Moves to where a redirect leads, for this request and all later ones. What was given for one origin (headers,
         user and password) is not sent to another."""
         base = f"{target.scheme}://{target.host_header}{target.target}"
-        address = urljoin(base, onward)
+        try:
+            address = urljoin(base, onward)
+        except ValueError:
+            raise Fault("source-address-refused", f"{redact(self._address)} redirects to a malformed address") from None
         if address.lower().startswith(f"{target.scheme}://{target.host_header}/".lower()):
             if target.userinfo and "@" not in address.partition("://")[2].partition("/")[0]:
                 address = address.replace("://", f"://{target.userinfo}@", 1)
@@ -283,7 +387,7 @@ class Relay:
 
     async def _send(self, target: Target, wanted: str | None) -> httpx.Response:
         """One GET to one of the checked addresses of `target`: the next one where a connection is not made."""
-        assert self._client is not None
+        assert self._transport is not None
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "longhaul", **self._headers}
         headers["Host"] = target.host_header
         if wanted is not None:
@@ -294,20 +398,28 @@ class Relay:
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         for position, address in enumerate(target.addresses, 1):
             netloc = f"[{address}]:{target.port}" if ":" in address else f"{address}:{target.port}"
-            request = self._client.build_request(
+            request = httpx.Request(
                 "GET",
                 f"{target.scheme}://{netloc}/",
                 headers=headers,
                 # The name for TLS, and path and query exactly as given, past all of httpx's normalizing.
-                extensions={"sni_hostname": target.host, "target": target.target.encode("ascii")},
+                extensions={
+                    "sni_hostname": target.host,
+                    "target": target.target.encode("ascii"),
+                    "timeout": httpx.Timeout(None, connect=_CONNECT_S).as_dict(),
+                },
             )
             self.seen.requests += 1
             try:
-                return await self._client.send(request, stream=True)
+                return await self._transport.handle_async_request(request)
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if position == len(target.addresses):
                     raise
         raise Fault("source-unreachable", f"{target.host} has no address")
+
+
+def _inflater() -> zlib._Decompress:
+    return zlib.decompressobj(wbits=47)  # either header, gzip's or zlib's
 
 
 @functools.cache
@@ -339,11 +451,30 @@ def _content_length(response: httpx.Response) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Which bytes of the file a 206 holds, the last one included, and the file's size in bytes where it says so."""
+
+    start: int
+    last: int
+    total: int | None
+
+
+def _part(response: httpx.Response) -> _Part | None:
+    """The place of a 206's body in the file; None for other statuses, and where none or an impossible one is named."""
+    found = _CONTENT_RANGE.match(response.headers.get("content-range", "")) if response.status_code == 206 else None
+    if found is None:
+        return None
+    start, last = int(found.group(1)), int(found.group(2))
+    total = None if found.group(3) == "*" else int(found.group(3))
+    return None if last < start or (total is not None and last >= total) else _Part(start, last, total)
+
+
 def _total(response: httpx.Response) -> int | None:
-    """The whole file's size in bytes, as an answer to a request for part of it says."""
-    if response.status_code == 206:
-        place = _CONTENT_RANGE.match(response.headers.get("content-range", ""))
-        return int(place.group(3)) if place and place.group(3) != "*" else None
+    """The whole file's size in bytes, as an answer to a request for it or for part of it says."""
+    part = _part(response)
+    if part is not None:
+        return part.total
     return _content_length(response) if response.status_code == 200 else None
 
 

@@ -46,6 +46,9 @@ class Reply:
             return
         first, _, last = request.range.removeprefix("bytes=").partition("-")
         start, end = int(first), min(int(last or len(data) - 1), len(data) - 1)
+        if start >= len(data):
+            await self.whole(b"", "416 Range Not Satisfiable", Content_Range=f"bytes */{len(data)}")
+            return
         self.head(
             "206 Partial Content",
             Content_Range=f"bytes {start}-{end}/{len(data)}",
