@@ -73,7 +73,7 @@ class Options(HostOptions):
     reference_in: Literal["creator", "name"] = "creator"
     """Where the reference goes: `creator` (at most 64 characters), or `name`, for libraries whose creator says whose a
     video is; the title is then in the video's meta as `title`."""
-    list_limit: int = Field(default=1000, ge=1, le=1000)
+    list_limit: int = Field(default=1000, ge=2, le=1000)
     """Videos per page of the list."""
     chunk_bytes: int = Field(default=52_428_800, ge=5_242_880, le=209_715_200, multiple_of=262_144)
     """Bytes of one part of an upload: what Cloudflare recommends for reliable connections."""

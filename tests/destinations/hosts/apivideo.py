@@ -245,9 +245,7 @@ class ApiVideoServer(HostServer):
             parts[begin] = content
         video.extra["total"] = total
         whole = b"".join(part for _, part in sorted(parts.items()))
-        if self.upload_gone:
-            parts.clear()
-        elif len(whole) >= total:
+        if len(whole) >= total:
             video.content, video.state = whole, "processing"
         return JSONResponse(self.body(video), 201)
 

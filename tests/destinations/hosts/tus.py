@@ -50,6 +50,8 @@ class TusUploads(HostServer):
     def __init__(self) -> None:
         super().__init__()
         self.uploads: dict[str, Upload] = {}
+        self.upload_gone = False
+        """Whether uploads are forgotten as soon as they are announced."""
 
     def whole(self, upload: Upload) -> None:
         """Called once, when the last byte has come."""
