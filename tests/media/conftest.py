@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ class Reader:
             await reply.ranged(whole, request, Content_Type="video/mp4")
 
         async with misbehaving(handler) as server:
-            location = Location(f"{server.base}/{quote(path.name)}", size=size)
+            location = Location(f"{server.base}/{quote(os.fsencode(path.name))}", size=size)
             try:
                 return await inspect(location, settings=self.settings, limits=Limits(**limits))
             finally:

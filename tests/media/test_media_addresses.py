@@ -36,7 +36,9 @@ async def refused(url: str, *, allow_private: bool = False) -> str:
         "127.0.0.1", "127.9.9.9", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
         "192.0.2.1", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fc00::1",
         "fd00:ec2::254", "ff02::1", "2001:db8::1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a00:1",
-        "2002:7f00:1::",
+        "2002:7f00:1::", "::7f00:1", "::ffff:0:7f00:1", "64:ff9b:1::7f00:1", "2001:0:7f00:1::", "fec0::1", "3fff::1",
+        "5f00::1", "100::1", "fe80::5efe:7f00:1", "2001:470::5efe:7f00:1", "192.0.0.9", "192.0.0.192", "192.88.99.1",
+        "168.63.129.16", "100.100.100.200", "fd20:ce::254", "0.0.0.1",
     ],
 )  # fmt: skip
 async def test_what_is_not_on_the_public_internet_is_refused(resolves, address):
@@ -62,7 +64,19 @@ async def test_multicast_and_unspecified_are_refused_even_where_private_ones_are
     assert await refused("http://nas/x.mp4", allow_private=True) == "source-address-refused"
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "192.168.1.1", "169.254.1.1", "fd00::1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254",
+        "::ffff:169.254.169.254", "::a9fe:a9fe", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::",
+    ],
+)  # fmt: skip
+async def test_what_hands_out_a_machines_credentials_is_refused_even_where_private_ones_are_allowed(resolves, address):
+    resolves(address)
+    assert await refused("http://nas/x.mp4", allow_private=True) == "source-address-refused"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "192.168.1.1", "169.254.1.1", "fd00::1", "::1"])
 async def test_private_addresses_are_fetched_where_they_are_allowed(resolves, address):
     resolves(address)
     assert (await check_address("http://nas/x.mp4", allow_private=True)).addresses == (address,)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from media.layout import Walker, look
@@ -89,11 +91,98 @@ def test_a_segment_of_unknown_size_is_not_called_incomplete():
     assert not walked(live).incomplete
 
 
-@settings(max_examples=300, deadline=None)
-@given(data=st.binary(max_size=300), head=st.sampled_from([b"", FTYP, FTYP + box(b"moov", MVHD), MKV[:13]]))
-def test_no_bytes_crash_the_walker_or_the_sniffer(data, head):
-    walked(head + data)
-    sniff(head + data)
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return kind + len(content).to_bytes(4, "little") + content
+
+
+AVI = chunk(b"RIFF", b"AVI " + bytes(3_000)) + chunk(b"RIFF", b"AVIX" + bytes(1_000))
+ASF = (
+    b"0&\xb2u\x8ef\xcf\x11\xa6\xd9\x00\xaa\x00b\xcel" + (900).to_bytes(8, "little") + bytes(876)
+    + b"6&\xb2u\x8ef\xcf\x11\xa6\xd9\x00\xaa\x00b\xcel" + (2_000).to_bytes(8, "little") + bytes(1_976)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", [AVI, ASF])
+def test_avi_and_asf_say_how_long_they_are(whole):
+    assert walked(whole).missing_bytes == 0
+    assert walked(whole[:-100]).missing_bytes == 100
+    assert walked(whole[:700]).incomplete
+
+
+def test_an_asf_that_was_broadcast_does_not_say_how_long_it_is():
+    at = ASF.index(b"6&\xb2u") + 16
+    for size in (0, 50):
+        assert not walked(ASF[:at] + size.to_bytes(8, "little") + ASF[at + 8 : -900]).incomplete
+
+
+def test_a_sound_in_a_riff_is_not_measured():
+    assert walked(chunk(b"RIFF", b"WAVE" + bytes(900))[:100]) == walked(b"")
+
+
+def test_a_header_s_duration_is_read_unless_the_file_is_fragmented():
+    scaled = box(b"moov", box(b"mvhd", bytes(12) + (1_000).to_bytes(4, "big") + (4_000).to_bytes(4, "big") + bytes(80)))
+    assert walked(FTYP + scaled + box(b"mdat", bytes(9))).header_duration_ms == 4_000
+    assert walked(FTYP + scaled + box(b"moof", bytes(9)) + box(b"mdat", bytes(9))).header_duration_ms is None
+    assert walked(EARLY).header_duration_ms is None, "a time scale of zero"
+
+
+_WHOLE = st.sampled_from([LATE, EARLY, MKV, AVI, ASF, FTYP + box(b"moov", MVHD) + box(b"moof", b"x") * 3])
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A file that begins as a good one, with bytes changed, dropped and put in."""
+    data = bytearray(draw(_WHOLE))
+    for _ in range(draw(st.integers(0, 8))):
+        at = draw(st.integers(0, min(len(data), 80)))
+        what = draw(st.sampled_from(["change", "drop", "insert", "cut"]))
+        piece = draw(
+            st.binary(min_size=1, max_size=12) | st.sampled_from([b"\xff" * 8, bytes(8), b"moov", b"\x7f\xff"])
+        )
+        if what == "change":
+            data[at : at + len(piece)] = piece
+        elif what == "drop":
+            del data[at : at + len(piece)]
+        elif what == "insert":
+            data[at:at] = piece
+        else:
+            del data[draw(st.integers(0, len(data))) :]
+    return bytes(data)
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.binary(max_size=300) | mutated(), size=st.none() | st.integers(0, 1 << 62))
+def test_no_bytes_crash_the_walker_or_the_sniffer(data, size):
+    layout = walked(data, size)
+    assert layout.missing_bytes is None or layout.missing_bytes >= 0
+    assert layout.header_duration_ms is None or 0 < layout.header_duration_ms < 1 << 53
+    assert layout.incomplete == bool(layout.words)
+    kind, words = sniff(data[:4096])
+    assert kind in Kind
+    assert words
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=mutated())
+def test_a_file_on_a_disk_and_one_that_comes_by_are_seen_alike(tmp_path, data):
+    path = tmp_path / "mutated"
+    path.write_bytes(data)
+    assert look(path).layout == walked(data)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    piece=st.sampled_from(
+        [b"<!---->", b"<!-- ", b"<??>", b"<?", b"<", b"#\n", b"P6 #", b"a:", b"file '", b"http://", b" "]
+    )
+    | st.binary(min_size=1, max_size=6),
+    before=st.sampled_from([b"", b"<", b"P6\n", b"<!---->", b"\xef\xbb\xbf", b"\xff\xfe"]),
+    after=st.binary(max_size=4),
+)
+def test_no_text_keeps_the_sniffer_busy(piece, before, after):
+    began = time.process_time()
+    sniff((before + piece * 4_096)[:4_000] + after)
+    assert time.process_time() - began < 0.5
 
 
 def test_a_local_file_is_looked_at_by_its_headers_only(tmp_path):

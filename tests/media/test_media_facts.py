@@ -47,10 +47,20 @@ _shaped = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=250, deadline=None)
-@given(wild=st.dictionaries(_names, _wild, max_size=6) | _shaped, size=st.none() | st.integers(0, 1 << 60))
-def test_no_answer_crashes_and_every_fact_can_be_stored(wild, size):
-    facts = parse(wild, size_bytes=size)
+_layouts = st.none() | st.builds(
+    Layout, header_duration_unset=st.booleans(), header_duration_ms=st.none() | st.integers(1, 1 << 62)
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    wild=_wild | st.dictionaries(_names, _wild, max_size=6) | _shaped,
+    size=st.none() | st.integers(0, 1 << 60),
+    layout=_layouts,
+    expected=st.none() | st.integers(0, 1 << 60),
+)
+def test_no_answer_crashes_and_every_fact_can_be_stored_and_what_is_unknown_is_none(wild, size, layout, expected):
+    facts = parse(wild, size_bytes=size, layout=layout, expected_bytes=expected)
     text = json.dumps(facts.to_json(), allow_nan=False)
     text.encode("utf-8")
     assert "\\u0000" not in text
@@ -58,9 +68,17 @@ def test_no_answer_crashes_and_every_fact_can_be_stored(wild, size):
     for ms in (facts.duration_ms, facts.video_duration_ms, facts.audio_duration_ms, facts.container_duration_ms):
         assert ms is None or 0 < ms < 1 << 53
     assert (facts.duration_ms is None) == (facts.duration_origin is DurationOrigin.UNKNOWN)
-    assert facts.width is None or facts.width > 0
+    for pixels in (facts.width, facts.height, facts.display_width, facts.display_height):
+        assert pixels is None or 0 < pixels < 1_000_000
+    assert (facts.width is None) == (facts.display_width is None) or facts.height is None
     assert 0 <= facts.rotation < 360
-    assert facts.fps is None or (math.isfinite(facts.fps) and facts.fps > 0)
+    for rate in (facts.fps, facts.fps_nominal):
+        assert rate is None or (math.isfinite(rate) and rate > 0)
+    for stream in facts.streams:
+        assert stream.index >= 0
+        assert stream.kind in {"video", "audio", "subtitle", "data", "attachment", "picture", "unknown"}
+        assert all(value is None or value > 0 for value in (stream.duration_ms, stream.width, stream.height))
+    assert (facts.size_bytes, facts.expected_bytes) == (size, expected)
 
 
 @pytest.mark.parametrize("value", [None, "N/A", "nan", "inf", "-3", "0", 0, -1, True, [], {}, "4294967.295", "1e300"])
@@ -70,11 +88,73 @@ def test_a_duration_that_is_none_is_unknown_and_never_zero(value):
     assert "duration-unknown" in facts.flags
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["9223372036854.775807", "-9223372036854.775808", "18446744073709.551615", "9223372036854775807", 2**63 - 1,
+     -(2**63), 2**64 - 1, 10**400, "1e999", "NaN", "-inf", "0.0", "-0.0", "0.0004", "N/A", "0x10", ""],
+)  # fmt: skip
+@pytest.mark.parametrize("where", ["container", "stream", "tag", "both"])
+def test_a_duration_at_the_end_of_its_type_is_unknown_wherever_it_stands(value, where):
+    track = {"stream": {"duration": value}, "tag": {"tags": {"DURATION": value}}, "both": {"duration": value}}
+    claim = {"duration": value} if where in ("container", "both") else {}
+    facts = parse(answer(video(**track.get(where, {})), format_name="matroska,webm", **claim))
+    assert (facts.duration_ms, facts.video_duration_ms, facts.container_duration_ms) == (None, None, None)
+    assert facts.duration_origin is DurationOrigin.UNKNOWN
+
+
+@pytest.mark.parametrize("rate", ["0/0", "1/0", "0/1", "25", "25.0", "-25/1", "nan", "", None, 25, "99999999999999/1"])
+def test_a_frame_rate_that_is_none_is_unknown(rate):
+    facts = parse(answer(video(avg_frame_rate=rate, r_frame_rate=rate)))
+    assert (facts.fps, facts.fps_nominal) == (None, None)
+
+
+def test_a_rotation_that_no_matrix_can_have_is_none():
+    assert parse(answer(video(side_data_list=[{"rotation": -2147483648}]))).rotation == 0
+    assert parse(answer(video(side_data_list=[{"rotation": "-9223372036854775808"}]))).rotation == 0
+
+
+@pytest.mark.parametrize(("tag", "turned"), [("rotate", "90"), ("ROTATE", "90"), ("rotate", "-270"), ("rotate", 90)])
+def test_the_tag_is_read_in_both_spellings(tag, turned):
+    assert parse(answer(video(tags={tag: turned}))).rotation == 90
+
+
+@pytest.mark.parametrize(
+    ("aspect", "size"),
+    [("16:11", (465, 240)), ("8:9", (284, 240)), ("1:1", (320, 240)), ("0:1", (320, 240)), ("N/A", (320, 240)),
+     ("1:1000000", (320, 240)), ("1000000:1", (320, 240))],
+)  # fmt: skip
+def test_the_display_size_has_square_pixels_and_is_never_absurd(aspect, size):
+    facts = parse(answer(video(sample_aspect_ratio=aspect)))
+    assert (facts.display_width, facts.display_height) == size
+
+
+def test_facts_say_which_size_was_seen_and_which_expected():
+    facts = parse(answer(video()), size_bytes=900, expected_bytes=1000)
+    assert (facts.size_bytes, facts.expected_bytes) == (900, 1000)
+
+
+def test_a_header_that_contradicts_the_tracks_is_flagged_though_ffprobe_put_it_right():
+    facts = parse(answer(video(duration="4.0"), duration="4.0"), layout=Layout(header_duration_ms=2_147_483_648))
+    assert (facts.duration_ms, {"durations-disagree", "for-review"} <= set(facts.flags)) == (4000, True)
+    late = parse(
+        answer(video(duration="4.0"), start_time="1000.0", duration="1004.0"),
+        layout=Layout(header_duration_ms=1_004_000),
+    )
+    assert (late.duration_ms, late.flags) == (4000, ())
+
+
+def test_a_header_stands_in_where_ffprobe_names_no_duration():
+    facts = parse(answer(video()), layout=Layout(header_duration_ms=4000))
+    assert (facts.duration_ms, facts.duration_origin) == (4000, DurationOrigin.CONTAINER)
+
+
 def test_facts_written_by_another_version_are_read():
     plain = MediaFacts(container="mp4", streams=(StreamFacts(0, "video", "h264"),)).to_json()
     plain["invented_later"] = 1
     plain["streams"][0]["invented_later"] = 2
     del plain["flags"]
+    plain["duration_origin"] = "invented-later"
+    assert MediaFacts.from_json(plain).duration_origin is DurationOrigin.UNKNOWN
     assert MediaFacts.from_json(plain).container == "mp4"
 
 

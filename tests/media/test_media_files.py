@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
+import media.layout
 from devstack.library import turn, unset_duration
 from faults import Fault
 from media import Inspection, Limits, inspect
@@ -276,14 +278,15 @@ async def test_a_file_that_is_still_being_written_is_tried_again_later(good, med
     "name",
     [
         b" -dash.mp4", b"-dash.mp4", b"a:b.mp4", b"it's \"q\" & $HOME.mp4", "naïve 日本.mp4".encode(), b"100%d.mp4",
-        b"concat:x|y.mp4", b"new\nline.mp4", b"not-utf8-\xff\xfe.mp4", b"http:x.mp4", b"long" * 60 + b".mp4",
+        b"concat:x|y.mp4", b"new\nline.mp4", b"%2e%2e%2f.mp4", b"%00.mp4", b"x?y#z.mp4", b"tab\t.mp4", b"-i", b"http:",
+        b"subfile,,start,0,end,9,,:x.mp4", b"$(reboot).mp4", b"x.mp4 ", b"%s%n%x.mp4", b"*", b"\\",
+        b"\xe2\x80\xaexyz.mp4", b"not-utf8-\xff\xfe.mp4", b"http:x.mp4", b"long" * 62 + b".mp4",
     ],
 )  # fmt: skip
-async def test_any_file_name_is_probed(good, tmp_path, settings, name):
+async def test_any_file_name_is_probed(good, tmp_path, read, name):
     path = os.path.join(os.fsencode(tmp_path), name)
     os.link(good, path)
-    found = await look(os.fsdecode(path), settings)
-    assert found.facts.duration_ms == 4000
+    assert (await read(Path(os.fsdecode(path)))).facts.duration_ms == 4000
 
 
 @pytest.mark.parametrize(
@@ -300,6 +303,45 @@ async def test_other_kinds_of_address_are_refused(quick, address):
 async def test_a_pipe_is_refused_and_never_waited_for(quick, tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     assert (await refused(tmp_path / "pipe.mp4", quick)).code == "source-address-refused"
+
+
+async def test_a_link_is_what_it_leads_to(good, settings, tmp_path):
+    (tmp_path / "link.mp4").symlink_to(good)
+    assert (await look(tmp_path / "link.mp4", settings)).facts.duration_ms == 4000
+    os.mkfifo(tmp_path / "pipe")
+    for name, target, reason in (
+        ("pipe.mp4", "pipe", "source-address-refused"),
+        ("folder.mp4", ".", "source-address-refused"),
+        ("device.mp4", "/dev/zero", "source-address-refused"),
+        ("nowhere.mp4", "gone", "source-not-found"),
+        ("circle.mp4", "circle.mp4", "source-not-found"),
+    ):
+        (tmp_path / name).symlink_to(target)
+        fault = await refused(tmp_path / name, settings)
+        assert (name, fault.code, fault.permanent) == (name, reason, True)
+
+
+async def test_a_pipe_put_in_the_files_place_meanwhile_is_not_waited_for(quick, tmp_path):
+    os.mkfifo(tmp_path / "pipe.mp4")
+    found = await asyncio.wait_for(asyncio.to_thread(media.layout.look, tmp_path / "pipe.mp4"), 5)
+    assert found.size == 0
+
+
+async def test_a_socket_is_no_file(quick, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a socket's name is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("here.mp4")
+        assert (await refused(tmp_path / "here.mp4", quick)).code == "source-address-refused"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc on this machine")
+@pytest.mark.parametrize(
+    "path", ["/proc/self/status", "/proc/self/environ", "/proc/kmsg", "/proc/self/fd/0", "/proc/1"]
+)
+async def test_a_file_that_the_kernel_makes_up_is_not_probed(quick, path):
+    fault = await refused(path, quick)
+    assert fault.code in ("file-empty", "source-address-refused", "source-not-found", "source-forbidden")
+    assert fault.permanent
 
 
 async def test_a_missing_file_is_not_found(quick, tmp_path):

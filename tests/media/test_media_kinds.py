@@ -437,3 +437,19 @@ async def test_an_index_without_tracks_or_tables_is_no_crash(good, tmp_path, rea
         assert {"picture-size-unknown", "for-review"} <= set(found.facts.flags)
     else:
         assert found.verdict.reason == "file-corrupt"
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "wmv"])
+async def test_a_damaged_file_is_accepted_or_refused_as_a_file_and_never_unknown(
+    make, good, tmp_path, read, suffix, seed
+):
+    chance = random.Random(f"{suffix}{seed}")
+    data = bytearray(make(f"sized.{suffix}", "-i", good, *CODED.get(suffix, ("-c", "copy"))).read_bytes())
+    index = data.rindex(b"moov") if suffix == "mp4" else 0
+    for _ in range(40):
+        data[(index + chance.randrange(3_000)) % len(data)] = chance.randrange(256)
+    path = tmp_path / f"damaged.{suffix}"
+    path.write_bytes(data)
+    reason = await read.reason(path)
+    assert reason in (None, "file-corrupt", "file-incomplete", "not-a-video", "no-video-stream")
