@@ -41,7 +41,7 @@ BASE_URL: Final = "https://api.cloudflare.com/client/v4"
 PAGE_LIMIT: Final = 1000
 DOWNLOAD_WAIT_S: Final = 30.0
 PROCESSING_WAIT_S: Final = 60.0
-OVERLAP: Final = timedelta(seconds=1)
+OVERLAP: Final = timedelta(milliseconds=1)
 """UNVERIFIED whether `start` includes its moment, so each page begins a little before the end of the one before."""
 
 
@@ -86,21 +86,22 @@ class CloudflareSource(HostedSource):
         listed += len(new)
         full = len(found.entries) >= size
         if not new and full:
-            raise Fault("listing-too-long", f"{self.shown}: more than {size} videos were made in the second of {start}")
+            raise Fault("listing-too-long", f"{self.shown}: more than {size} videos were made at {start}")
         if not new or (not full and found.total is not None and listed >= found.total):
             return Answer(new, found.total)
         return Answer(new, found.total, self._following(found.entries, listed))
 
     def _following(self, entries: Sequence[Any], listed: int) -> str:
-        # All that is known from `start` on comes again on this page, so it is enough to remember that.
         last = _moment(dig(entries[-1], "created"))
         if last is None:
             raise self.malformed("a video does not say when it was created, so the listing cannot be walked")
-        start = (last - OVERLAP).replace(microsecond=0)
+        start = last - OVERLAP
+        # What is known and comes again is on this page; from the whole second on, if fractions are not understood.
+        since = start.replace(microsecond=0)
         again = [
             uid
             for entry in entries
-            if (uid := text(dig(entry, "uid"))) and ((at := _moment(dig(entry, "created"))) is None or at >= start)
+            if (uid := text(dig(entry, "uid"))) and ((at := _moment(dig(entry, "created"))) is None or at >= since)
         ]
         return json.dumps([start.isoformat().replace("+00:00", "Z"), again, listed], separators=(",", ":"))
 

@@ -103,8 +103,9 @@ class JwPlayerSource(HostedSource):
         else:
             place = cursors.Unpacked(cursor)
             self._ranges, inner = unpacked(place.get("ranges", list)), place.get("walk", str)
+            self._total = place.count("total")
         page = await super().list_page(inner, stripe=stripe, stripes=stripes)
-        following = page.next_cursor and cursors.pack(ranges=self._ranges, walk=page.next_cursor)
+        following = page.next_cursor and cursors.pack(ranges=self._ranges, total=self._total, walk=page.next_cursor)
         return ListedPage(page.items, following, page.problems, total=self._total)
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
