@@ -280,9 +280,8 @@ class CloudflareDestination(Host):
             ids = {str(at(item, "uid")) for moment, item in new if moment == last}
             ids |= place.ids if last == place.moment else frozenset()
             return here, _Place(place.seen + len(new), last, frozenset(ids)).cursor, None
-        # Whether "total" counts from "start" on or everything is documented in two ways: where as many were seen, it is
-        # the second and this is the end.
-        if len(items) >= self._options.list_limit or total is None or place.seen < total:
+        # Whether "total" counts from "start" on or everything is documented in two ways: by either this may be the end.
+        if total is None or (total > len(items) and total > place.seen):
             raise Fault(
                 "answer-malformed", f"the list repeats: nothing new from {place.moment} on, and it says there is more"
             )

@@ -94,7 +94,7 @@ class BunnyServer(TusUploads):
         status = {"waiting": 0, "processing": 3, "ready": 4, "errored": 6 if video.code == "upload" else 5}[video.state]
         messages = []
         if video.code is not None and video.code != "upload":
-            moment = "2026-01-01T00:00:00"
+            moment = "2026-01-01T00:00:00Z"
             messages = [
                 {"timeStamp": moment, "level": 2, "issueCode": 1, "message": "lengths differ", "value": "0.1"},
                 {"timeStamp": moment, "level": 3, "issueCode": int(video.code), "message": "no", "value": None},
@@ -103,7 +103,7 @@ class BunnyServer(TusUploads):
             "videoLibraryId": LIBRARY,
             "guid": video.id,
             "title": video.asked.get("title") or (f"{video.title} [{video.ref}]" if video.ref else video.title),
-            "dateUploaded": "2026-01-01T00:00:00",
+            "dateUploaded": "2026-01-01T00:00:00Z",
             "views": 0,
             "isPublic": False,
             "length": int(video.duration_s or 0) if ready else 0,
