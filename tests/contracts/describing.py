@@ -61,8 +61,8 @@ class _Response:
 
 
 class Description:
-    """One vendor's description. `server` is the address below which its paths are; `file` is in $LONGHAUL_SPECS. `sound`
-    is false for a description that itself breaks OpenAPI's rules, and is read all the same."""
+    """One vendor's description. `server` is the address below which its paths are; `file` is in $LONGHAUL_SPECS.
+    `sound` is false for a description that itself breaks OpenAPI's rules, and is read all the same."""
 
     def __init__(self, file: str, server: str, *, sound: bool = True) -> None:
         assert SPECS, "a test that reads descriptions is marked with needs_descriptions"
