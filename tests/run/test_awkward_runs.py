@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
+from standardwebhooks import Webhook
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from temporalio.client import WorkflowExecutionStatus
 
+import worker
 from faults import REASONS
 from ledger import questions
-from tests.programs.conftest import Programs, as_variables
-from tests.run.conftest import Rig
+from tests.programs.conftest import Programs, as_variables, changed
+from tests.run.conftest import SECRET, TOKEN, Rig
+from tests.sandbox.serving import served
 
 TRANSIENT = tuple(code for code, reason in REASONS.items() if not reason.permanent)
 """What a re-run after failures asks for: everything that may succeed by itself."""
@@ -147,6 +158,110 @@ async def test_the_ledger_write_after_a_good_create_is_tried_again_and_not_the_c
     outcomes = Counter(r["outcome"] for r in await rig.engine.fetch("select outcome from step where phase = 'create'"))
     assert set(outcomes) == {"created"}
     assert outcomes["created"] == 30
+
+
+async def test_409_on_a_repeated_create_of_our_own_is_adopted(rig_factory: Any, unique: str) -> None:
+    """A host that stores the video, loses the answer, and calls the next create of the same reference a conflict."""
+    rig: Rig = await rig_factory(
+        work=False,
+        faults={"webhook_missing_rate": 1.0},  # or its event would tell whose the video is
+        account={"timeout_s": 1.0, "quiet_s": 3.0, "settle_deadline_s": 1.0},
+    )
+    known: Counter[str] = Counter()
+
+    async def forward(request: Request) -> Response:
+        body = await request.body()
+        async with httpx.AsyncClient(base_url=rig.sandbox.base_url) as inner:
+            if request.method == "POST":
+                ref = json.loads(body)["reference"]
+                known[ref] += 1
+                if known[ref] == 1:
+                    await inner.post(request.url.path, content=body, headers=_own(request))
+                    return Response(status_code=503, headers={"retry-after": "0"})
+                return Response('{"error":{"code":"exists"}}', 409)
+            if request.query_params.get("reference") and known[request.query_params["reference"]] == 1:
+                # Its index lags: what was just made is not found at once.
+                return Response('{"videos":[],"next_cursor":null,"total":0}')
+            answer = await inner.request(
+                request.method, request.url.path, params=request.url.query, headers=_own(request)
+            )
+            return Response(answer.content, answer.status_code)
+
+    app = Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST", "DELETE"])])
+    async with served(app) as base:
+        accounts = {"sandbox": rig.settings.accounts["sandbox"].model_copy(update={"base_url": base})}
+        settings = rig.settings.model_copy(update={"accounts": accounts})
+        async with worker.running(settings, rig.client):
+            result = await rig.migrate(unique, rig.manifest(rig.videos(4)))
+    assert result["states"] == {"verified": 4}
+    assert result["adopted"] == 4
+    assert set(known.values()) == {2}, "each was tried again, and answered with 409"
+    stats = rig.sandbox.stats()
+    assert (stats["creates"], stats["duplicates_ever"]) == (4, 0)
+
+
+def _own(request: Request) -> dict[str, str]:
+    return {"authorization": request.headers["authorization"], "content-type": "application/json"}
+
+
+async def test_ready_after_the_video_was_deleted_gets_2xx_and_resurrects_nothing(rig: Rig, unique: str) -> None:
+    await rig.migrate(unique, rig.manifest(rig.videos(1)))
+    row = await rig.engine.fetchrow("select ref, remote_id from asset")
+    assert row is not None
+    async with httpx.AsyncClient(base_url=rig.sandbox.base_url, headers={"authorization": f"Bearer {TOKEN}"}) as host:
+        assert (await host.delete(f"/v1/videos/{row['remote_id']}")).is_success
+    await rig.until(lambda: _states_are(rig, {"deleted": 1}), "the deletion is known")
+    for event in ("evt-late-1", "evt-late-2", "evt-late-1"):
+        assert await _deliver(rig, event, {"id": row["remote_id"], "reference": row["ref"], "state": "ready"}) == 204
+    assert await rig.states() == {"deleted": 1}
+    assert await rig.engine.fetchval("select count(*) from inbox where dedupe_key like 'evt-late-%'") == 2
+
+
+async def _deliver(rig: Rig, event: str, video: dict[str, Any]) -> int:
+    """As the host would send it, to the real endpoint."""
+    body = json.dumps({"type": "video.ready", "data": video})
+    at = datetime.now(UTC)
+    headers = {
+        "webhook-id": event,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": Webhook(SECRET).sign(event, at, body),
+    }
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{rig.settings.endpoint.port}") as client:
+        return (await client.post("/webhooks/sandbox", content=body, headers=headers)).status_code
+
+
+async def test_more_workers_than_pool_connections_and_a_slow_host_hold_no_connection_across_a_call(
+    rig_factory: Any, unique: str
+) -> None:
+    """Two workers with a single connection each, 25 calls at once that take a second."""
+    rig: Rig = await rig_factory(work=False, faults={"latency_ms": 1_000, "operations": ["create"]})
+    narrow = changed(rig.settings, ledger={"pool_size": 1})
+    programs = Programs(rig.folder)
+    try:
+        programs.start("worker.py", variables=as_variables(narrow))
+        async with worker.running(narrow, rig.client):
+            handle = await rig.start(unique, rig.manifest(rig.videos(100)))
+            held = asyncio.create_task(_held_longest(rig, handle))
+            result = await asyncio.wait_for(handle.result(), 90)
+            longest = await held
+    finally:
+        for child in programs.children:
+            child.kill()
+    assert result["states"] == {"verified": 100}
+    assert longest < 0.9, "no statement or transaction was open for as long as a call takes"
+
+
+async def _held_longest(rig: Rig, handle: Any) -> float:
+    """The longest that any statement or transaction on the ledger was seen open, in seconds."""
+    longest = 0.0
+    while (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
+        seen = await rig.engine.fetchval(
+            "select max(extract(epoch from clock_timestamp() - xact_start))::float8 from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null"
+        )
+        longest = max(longest, seen or 0.0)
+        await asyncio.sleep(0.01)
+    return longest
 
 
 async def test_where_no_webhook_ever_comes_and_the_host_says_unknown_the_sweep_converges(
