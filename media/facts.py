@@ -177,23 +177,25 @@ def parse(
     audio_ms = max((facts.duration_ms for facts in sounds if facts.duration_ms is not None), default=None)
     tracks_ms = max((ms for ms in (video_ms, audio_ms) if ms is not None), default=None)
     others = [facts.duration_ms for facts in streams if facts.duration_ms is not None and facts.kind not in _PLAYED]
-    header_ms = None if layout is None else layout.header_duration_ms
-    # Versions of ffprobe differ in which impossible durations they pass on, and which they put right in silence.
-    header_ms = None if header_ms is None else _container_ms(header_ms / 1000, start, names, tracks_ms)
-    claimed_ms = _container_ms(container.get("duration"), start, names, tracks_ms) or header_ms
+    # Versions of ffprobe differ in which impossible durations they pass on, and which they put right in silence: where
+    # the header itself was seen, it is the container's word.
+    header_s = None if layout is None or not layout.header_duration_ms else layout.header_duration_ms / 1000
+    unset = _number(container.get("duration")) == _UNSET_S or (layout is not None and layout.header_duration_unset)
+    claimed_s = container.get("duration") if header_s is None else header_s
+    claimed_ms = None if unset else _container_ms(claimed_s, start, names, tracks_ms)
     flags: list[str] = []
 
     duration_ms, origin = _settle(claimed_ms, tracks_ms, others, names)
-    disagree = tracks_ms is not None and any(
-        claim is not None and not any(_close(claim, known) for known in (tracks_ms, *others))
-        for claim in (claimed_ms, header_ms)
+    disagree = (
+        claimed_ms is not None
+        and tracks_ms is not None
+        and not any(_close(claimed_ms, known) for known in (tracks_ms, *others))
     )
     if duration_ms is None and video is not None:
         duration_ms = _counted_ms(video[1])
         origin = DurationOrigin.UNKNOWN if duration_ms is None else DurationOrigin.ESTIMATED
         # An index that counts its frames and names no duration contradicts itself.
         disagree = disagree or duration_ms is not None
-    unset = _number(container.get("duration")) == _UNSET_S or (layout is not None and layout.header_duration_unset)
     if disagree or unset:
         flags += [FLAG_DISAGREE, FLAG_REVIEW]
     if video_ms is not None and audio_ms is not None and not _close(video_ms, audio_ms):

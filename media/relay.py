@@ -314,6 +314,7 @@ class Relay:
         inflate = _inflater()
         try:
             async for chunk in response.aiter_raw():
+                received = self.seen.received + len(chunk)
                 while chunk:
                     # In small pieces, whatever a few bytes may unfold into.
                     inflate = _inflater() if inflate.eof else inflate
@@ -323,6 +324,7 @@ class Relay:
                     at += len(piece)
                     writer.write(piece)
                     await writer.drain()
+                self.seen.received = received  # what came, not what it unfolded into
         except (httpx.RemoteProtocolError, httpx.ReadError) as error:
             raise Fault("file-growing", f"{redact(self._address)}: its {coding} encoding ends too early") from error
         except zlib.error as error:

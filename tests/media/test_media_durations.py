@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from boxes import MDHD, MVHD, TKHD, changed, with_durations
+from reading import FFPROBES, Reader
 
 from media.facts import DurationOrigin
 
@@ -36,6 +37,22 @@ async def test_an_impossible_duration_in_a_header_is_not_believed(good, tmp_path
         assert {"durations-disagree", "for-review"} <= set(found.facts.flags)
 
 
+@pytest.mark.skipif(None in FFPROBES.values(), reason="needs two versions of ffprobe to compare")
+@pytest.mark.parametrize("where", HEADERS)
+@pytest.mark.parametrize("value", VALUES)
+async def test_both_versions_say_the_same_of_a_header_that_lies(good, tmp_path, quick, where, value):
+    number, version = VALUES[value]
+    path = tmp_path / "claims.mp4"
+    path.write_bytes(with_durations(good.read_bytes(), number, version=version, paths=HEADERS[where]))
+    one, other = [
+        (await Reader(quick.model_copy(update={"ffprobe": ffprobe}), remote=False)(path)).facts
+        for ffprobe in FFPROBES.values()
+    ]
+    assert (one.duration_ms, one.flags) == (other.duration_ms, other.flags)
+    # A duration of 0 in the movie's header is filled in by one of them.
+    assert one.container_duration_ms == other.container_duration_ms or value == "0"
+
+
 async def test_64_bit_headers_are_read_as_32_bit_ones_are(good, tmp_path, read):
     path = tmp_path / "wide.mp4"
     path.write_bytes(with_durations(good.read_bytes(), 4000, version=1, paths=[MVHD]))
@@ -57,7 +74,7 @@ async def test_a_time_scale_of_zero_is_no_crash(good, tmp_path, read, path):
 
 @pytest.mark.parametrize("suffix", ["mkv", "ts", "mp4", "mov"])
 # 95441 s: in MPEG-TS the clock of 33 bits turns over within the file. 1000000 s: it has turned over ten times.
-@pytest.mark.parametrize("offset", ["1000", "90000", "95441", "95443.5", "1000000"])
+@pytest.mark.parametrize("offset", ["90000", "95441", "1000000"])
 async def test_a_start_far_from_zero_leaves_the_true_duration(make, good, read, suffix, offset):
     path = make(f"from-{offset}.{suffix}", "-i", good, "-c", "copy", "-output_ts_offset", offset)
     facts = (await read(path)).facts

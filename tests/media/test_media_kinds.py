@@ -249,7 +249,7 @@ async def test_what_is_no_video_is_never_called_corrupt(tmp_path, read, text):
     assert await read.reason(path) == "not-a-video"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 async def test_noise_is_no_video(tmp_path, read, seed):
     path = tmp_path / "noise.mp4"
     path.write_bytes(random.Random(seed).randbytes(60_000))
@@ -278,8 +278,10 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("kind", LISTS)
-@pytest.mark.parametrize("name", ["movie.mp4", "movie.m3u8"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*((kind, "movie.mp4") for kind in LISTS), ("hls", "movie.m3u8"), ("dash", "a.mpd"), ("sdp", "a.sdp")],
+)
 async def test_a_list_of_addresses_leads_nowhere_under_any_name(good, tmp_path, read, kind, name):
     async def handler(request, reply):
         await reply.ranged(good.read_bytes(), request)
@@ -391,6 +393,12 @@ async def test_a_fragmented_file_without_a_total_has_its_fragments_duration(make
     assert (facts.duration_ms, facts.flags) == (pytest.approx(4_000, abs=90), ())
 
 
+async def test_a_file_fragmented_after_an_index_of_its_own_has_the_duration_of_both(make, good, read):
+    argv = (*FRAGMENTS[:-1], "+frag_keyframe")
+    facts = (await read(make("half-fragmented.mp4", "-i", good, *argv))).facts
+    assert facts.duration_ms == pytest.approx(4_000, abs=90)
+
+
 async def test_an_index_alone_is_incomplete(fast, make, good, tmp_path, read):
     path = tmp_path / "index.mp4"
     path.write_bytes(b"".join(box(k, c) for k, c in boxes(fast.read_bytes()) if k != b"mdat"))
@@ -410,7 +418,7 @@ async def test_room_made_for_an_index_that_never_came_is_incomplete(make, good, 
     assert await read.reason(path) == "file-incomplete"
 
 
-@pytest.mark.parametrize("length", [12, 40, 255])
+@pytest.mark.parametrize("length", [12, 255])
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "wmv"])
 async def test_a_few_bytes_of_a_video_are_incomplete(make, good, tmp_path, read, suffix, length):
     path = tmp_path / f"few.{suffix}"
@@ -439,7 +447,7 @@ async def test_an_index_without_tracks_or_tables_is_no_crash(good, tmp_path, rea
         assert found.verdict.reason == "file-corrupt"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "wmv"])
 async def test_a_damaged_file_is_accepted_or_refused_as_a_file_and_never_unknown(
     make, good, tmp_path, read, suffix, seed

@@ -69,7 +69,8 @@ async def test_a_server_that_sends_a_little_at_a_time_is_asked_on(good, fast, se
     async with misbehaving(handler) as server:
         found = await look(f"{server.base}/x.mp4", settings, size=len(data))
     assert (found.verdict.reason, found.facts.duration_ms) == (None, 4000)
-    assert found.facts.size_bytes == len(data) or (tells == "star" and name == "fast")
+    # Where nobody says the size, only the end tells it, and ffprobe may have enough before.
+    assert found.facts.size_bytes in ((len(data),) if tells == "total" else (len(data), None))
 
 
 @pytest.mark.parametrize("wrong", ["no place", "several parts", "another place", "impossible", "endless", "beyond"])
