@@ -25,6 +25,7 @@ CROSSINGS: Final = {
     "run-state": "the run's state is written",
     "cancel-run": "a run's unfinished rows are handed back",
     "finish-run": "the run's end is written",
+    "pace": "a person sets the account's pace",
     "listing-page": "a listed page becomes rows",
     "check-listing": "what a listing lacks is noted",
     "claim": "rows are claimed",

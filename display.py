@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faults import REASONS
+from ledger.budgets import PaceStanding
 from workflows.messages import Phase, Progress
 
 _BAR: Final = 28
@@ -23,7 +24,10 @@ _RATE_OVER_S: Final = 15.0
 _RATE_AFTER_S: Final = 3.0
 """A rate over less would be a guess."""
 _STYLES: Final = {"verified": "green", "ready": "green", "rejected": "yellow", "failed": "red", "mismatched": "red"}
-_ORDER: Final = ("verified", "attached", "attaching", "ready", "processing", "creating", "inventoried", "pending", "skipped", "deleted")
+_ORDER: Final = (
+    "verified", "attached", "attaching", "ready", "processing", "creating", "inventoried", "pending", "skipped",
+    "deleted",
+)  # fmt: skip
 """How a library's counts are told: what arrived first, what needs a person last."""
 _LINE_EVERY_S: Final = 2.0
 
@@ -106,6 +110,35 @@ def phase_lines(progress: Progress, assets: Mapping[str, int]) -> Sequence[Phase
         elif phase.phase == "list":
             done = max(done, phase.done)  # with those that an earlier run has
         lines.append(PhaseLine(phase.phase, phase.state, done, total, phase.passes))
+    return lines
+
+
+def pace_lines(pace: PaceStanding) -> Sequence[tuple[str, str]]:
+    """How an account stands, line by line, each with its style."""
+    lines = []
+    if pace.stopped:
+        lines.append((f"{pace.account} is stopped: --restore lets it go on", "yellow"))
+    elif pace.paused_s > 0:
+        why = f" ({pace.pause_reason})" if pace.pause_reason else ""
+        lines.append((f"{pace.account} is paused for {duration(pace.paused_s)}{why}", "yellow"))
+    else:
+        lines.append((f"{pace.account} may be called", "green"))
+    if not pace.stopped and pace.factor != 1:
+        lines.append((f"  a person lowered it to {pace.factor:.0%} of the declared pace", "yellow"))
+    if pace.per_s is not None:
+        lines.append((f"  a person lowered it to {pace.per_s:g} requests a second", "yellow"))
+    if not pace.known:
+        lines.append((f"  no limit is declared; found out so far: {pace.adaptive:.1f} requests a second", ""))
+    elif pace.adaptive < 1:
+        lines.append((f"  cut to {pace.adaptive:.0%} of the declared pace after refusals, and growing again", "yellow"))
+    lines += [(f"  {limit.words()}", "") for limit in pace.limits]
+    lines.append((f"  {pace.requests} requests so far, {pace.in_flight} videos in the making", ""))
+    lines.append((f"  {pace.pauses} pauses, {pace.cuts} cuts of the pace", ""))
+    for tenant in pace.tenants:
+        waits = ", waits for its turn" if tenant.waiting else ""
+        lines.append(
+            (f"  tenant {tenant.tenant} ({tenant.lane}), weight {tenant.weight:g}: {tenant.leased} leased{waits}", "")
+        )
     return lines
 
 

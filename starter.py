@@ -41,9 +41,9 @@ from client import (
 )
 from connection import connect
 from destinations.checking import check_account
-from display import duration, in_order, phase_lines, say, verdict_table, visible, waiting_for
+from display import duration, in_order, pace_lines, phase_lines, say, verdict_table, visible, waiting_for
 from faults import REASONS, Fault
-from ledger import questions, remotes
+from ledger import budgets, questions, remotes
 from ledger import redrive as letters
 from settings import Settings, load_settings
 from sources.registry import open_source
@@ -259,6 +259,40 @@ async def check(
             say(out, f"{mark:<8} {finding.name}: {finding.words}", style=style)
     if bad:
         raise SystemExit(1)
+
+
+@app.command()
+@command
+async def pace(
+    account: Annotated[str, typer.Argument(help="Account, as named in the settings.", show_default=False)],
+    factor: Annotated[
+        float | None, typer.Option(help="Share of the declared pace from now on, 0 to 1.", show_default=False)
+    ] = None,
+    per_s: Annotated[
+        float | None, typer.Option("--per-s", help="Requests a second at most; 0 stops.", show_default=False)
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Make no more calls until told otherwise.")] = False,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Back to what the settings say; ends a pause too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how fast an account is called, or lower, raise, stop or restore that while runs go on.
+
+    It reaches every worker before its next call. Nothing exceeds what the settings declare. Within a run, the Temporal
+    update `pace` does the same.
+    """
+    settings = _settings()
+    settings.account(account)
+    async with ledger_of(settings) as engine:
+        if factor is not None or per_s is not None or stop or restore:
+            await budgets.set_pace(engine, account, factor=factor, per_s=per_s, stop=stop, restore=restore)
+        found = await budgets.pace_of(engine, account)
+    if as_json:
+        _print_json({**dataclasses.asdict(found), "stopped": found.stopped})
+        return
+    for line, style in pace_lines(found):
+        say(out, line, style=style)
 
 
 # ---------------------------------------------------------------------------------------------------------------- watch

@@ -72,6 +72,7 @@ def activities_of(kind: str, bench: Bench, settings: Settings, accounts: Account
                 run.check_listing,
                 run.take_dead_letters,
                 run.set_run_state,
+                run.set_pace,
                 run.cancel_run,
                 run.estimate,
                 run.finish_run,

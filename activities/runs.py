@@ -14,7 +14,7 @@ from destinations.checking import losses
 from faults import Fault
 from governor.account import Governor
 from governor.pacing import fastest_s
-from ledger import listings, questions, redrive, runs
+from ledger import budgets, listings, questions, redrive, runs
 from ledger.engine import Engine
 from ledger.transitions import PHASE_STATES
 from settings import Settings
@@ -28,6 +28,8 @@ from workflows.messages import (
     MigrationResult,
     OpenRunInput,
     OpenRunResult,
+    PaceChange,
+    PaceResult,
     RedriveInput,
     RedriveResult,
     RunInput,
@@ -166,6 +168,37 @@ class RunActivities:
                 wait_s=asked.wait_s,
                 approved=asked.approved,
             )
+
+    @activity.defn
+    async def set_pace(self, asked: PaceChange) -> PaceResult:
+        """Sets the account's pace, which every worker's next lease obeys, where that is asked for; then how it stands.
+        Raises "settings-refused" for an account that the settings don't have, and for a pace that is none."""
+        self.settings.account(asked.account)
+        pace = asked.pace
+        if pace.changes:
+            with crossing("pace"):
+                await budgets.set_pace(
+                    self.engine,
+                    asked.account,
+                    factor=pace.factor,
+                    per_s=pace.per_s,
+                    stop=pace.stop,
+                    restore=pace.restore,
+                )
+        found = await budgets.pace_of(self.engine, asked.account)
+        return PaceResult(
+            account=found.account,
+            requests=found.requests,
+            in_flight=found.in_flight,
+            factor=found.factor,
+            per_s=found.per_s,
+            adaptive=found.adaptive,
+            cuts=found.cuts,
+            pauses=found.pauses,
+            paused_s=found.paused_s,
+            pause_reason=found.pause_reason,
+            limits=tuple(limit.words() for limit in found.limits),
+        )
 
     @activity.defn
     async def cancel_run(self, asked: RunInput) -> None:

@@ -155,7 +155,7 @@ async def give_back(engine: Engine, account: str, lease: Lease, starts: Sequence
     asks next, at the same times; those whose time has passed are lost, and nothing is taken for longer."""
     if starts:
         await engine.execute(
-            "select pace_return($1, $2, $3, $4, $5, $6, $7)",
+            "select pace_return($1, $2, $3, $4, $5, $6, $7, $8)",
             account,
             lease.operation,
             [lease.at + start for start in starts],
@@ -163,6 +163,7 @@ async def give_back(engine: Engine, account: str, lease: Lease, starts: Sequence
             lease.lane,
             lease.at,
             lease.charge,
+            lease.cuts,
         )
 
 
@@ -225,6 +226,16 @@ class LimitStanding:
     even: bool
     used: float | None
     free_in_s: float
+
+    def words(self) -> str:
+        """As a person reads it."""
+        what = f"{self.name}: {self.units:g} in {self.window_s:g} s"
+        if self.used is None:
+            return f"{what}, spent evenly, the next in {self.free_in_s:.1f} s"
+        left = max(0.0, self.units - self.used)
+        return f"{what}, {self.used:g} used, {left:g} left" + (
+            f", more in {self.free_in_s:.0f} s" if self.free_in_s > 0 else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,28 +362,31 @@ async def spent(engine: Engine, account: str) -> Spent:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What a process is told of an account: pause for so many seconds (None: as before), it was stopped, or a place for
-    one more video was freed."""
+    """What a process is told of an account: pause for so many seconds (None: as before), it was stopped, a place for
+    one more video was freed, or the pace was cut for this time."""
 
     account: str
     seconds: float | None
     stopped: bool | None
     freed: bool = False
+    cuts: int | None = None
 
 
 def word_of(payload: str) -> Word:
     """What a message on `CHANNEL` says."""
     said = json.loads(payload)
-    return Word(said["account"], said.get("seconds"), said.get("stopped"), said.get("freed", False))
+    return Word(said["account"], said.get("seconds"), said.get("stopped"), said.get("freed", False), said.get("cuts"))
 
 
 async def words(engine: Engine) -> Sequence[Word]:
     """What every account's last message would be now: for a process that was not listening."""
     records = await engine.fetch(
         "select account, greatest(extract(epoch from paused_until - clock_timestamp())::float8, 0) as seconds,"
-        " factor = 0 as stopped from account"
+        " factor = 0 as stopped, cuts from account"
     )
-    return [Word(record["account"], record["seconds"] or 0.0, record["stopped"]) for record in records]
+    return [
+        Word(record["account"], record["seconds"] or 0.0, record["stopped"], cuts=record["cuts"]) for record in records
+    ]
 
 
 async def follow(engine: Engine, told: Callable[[Word], None]) -> NoReturn:

@@ -39,6 +39,7 @@ _CALLS: Final[dict[str, _Options]] = {
     "check_listing": _LEDGER,
     "take_dead_letters": _LEDGER,
     "set_run_state": _LEDGER,
+    "set_pace": _LEDGER,
     "cancel_run": _LEDGER,
     "estimate": _LEDGER,
     "finish_run": _LEDGER,

@@ -159,6 +159,45 @@ class ParallelInput(_Message):
     pages_at_once: int = Field(ge=0, le=200)
 
 
+class PaceInput(_Message):
+    """For the update `pace`: how fast the run's account is called from now on, by every run that uses it. One of:
+    `factor`, the share of the declared pace (0 stops it); `per_s`, requests a second at most; `stop`; `restore`. None
+    of them: only say how it stands."""
+
+    factor: float | None = Field(default=None, ge=0, le=1)
+    per_s: float | None = Field(default=None, ge=0)
+    stop: bool = False
+    restore: bool = False
+
+    @property
+    def changes(self) -> bool:
+        return self.factor is not None or self.per_s is not None or self.stop or self.restore
+
+
+class PaceChange(_Message):
+    """Sets an account's pace in the ledger, and asks how it stands then."""
+
+    account: str
+    pace: PaceInput
+
+
+class PaceResult(_Message):
+    """How an account stands. `factor` 0: stopped; `per_s`: a person's cap; `adaptive`: the share of the declared limits
+    in use, or requests a second where none is declared; `limits` in words, one each."""
+
+    account: str
+    requests: int = 0
+    in_flight: int = 0
+    factor: float = 1.0
+    per_s: float | None = None
+    adaptive: float = 1.0
+    cuts: int = 0
+    pauses: int = 0
+    paused_s: float = 0.0
+    pause_reason: str | None = None
+    limits: tuple[str, ...] = ()
+
+
 # ------------------------------------------------------------------------------------------------------------ a stripe
 
 

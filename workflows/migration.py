@@ -27,6 +27,9 @@ with workflow.unsafe.imports_passed_through():
         MigrationResult,
         OpenRunInput,
         OpenRunResult,
+        PaceChange,
+        PaceInput,
+        PaceResult,
         PageInput,
         PageResult,
         ParallelInput,
@@ -512,6 +515,15 @@ class MigrationWorkflow:
         """Pages worked side by side from now on; 0 starts no more."""
         self._pages_at_once = asked.pages_at_once
         return self.progress()
+
+    @workflow.update
+    async def pace(self, asked: PaceInput | None = None) -> PaceResult:
+        """Lowers, raises, stops or restores the pace of the run's account; 0 means paused. Answers when the ledger
+        knows, and says how the account stands."""
+        await workflow.wait_condition(lambda: self._input is not None)
+        change = PaceChange(account=self._asked.account, pace=asked or PaceInput())
+        result: PaceResult = await self._call("set_pace", change, PaceResult, summary="the account's pace")
+        return result
 
     async def _pause(self, why: ResumeInput | None) -> None:
         if not self._paused and self._state not in ("finished", "cancelled"):

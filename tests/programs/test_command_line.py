@@ -185,7 +185,7 @@ def test_status_of_a_finished_run(desk, moved):
     answer = desk("status", "stood", "--json").json
     assert answer["state"] == "finished"
     assert answer["states"] == {"verified": 2}
-    assert [phase["state"] for phase in answer["progress"]["phases"]] == ["closed"] * 5
+    assert [phase["state"] for phase in answer["progress"]["phases"]] == ["closed"] * 6
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "report", "map", "pause", "resume", "approve", "cancel"])
@@ -398,6 +398,31 @@ def test_settings_that_cannot_be_read_are_said_before_anything_is_tried(desk):
     assert "no section for LONGHAUL_LEGDER__DSN" in said.err
 
 
+def test_pace_shows_lowers_stops_and_restores_while_a_run_goes_on(desk):
+    assert desk("pace", "sandbox", "--stop").out.splitlines()[0] == "sandbox is stopped: --restore lets it go on"
+    desk("start", desk.manifest("slowed", 3), "--name", "slowed")
+    told = desk("pace", "sandbox", "--json").json
+    assert (told["stopped"], told["factor"]) == (True, 0.0)
+    assert desk("pace", "sandbox", "--per-s", "50").out.splitlines()[:2] == [
+        "sandbox may be called",
+        "  a person lowered it to 50 requests a second",
+    ]
+    assert desk("watch", "slowed").code == 0
+    said = desk("pace", "sandbox", "--restore")
+    assert said.out.splitlines()[0] == "sandbox may be called"
+    assert "a person" not in said.out
+    assert "0 videos in the making" in said.out
+
+
+def test_a_pace_that_is_none_is_refused_and_changes_nothing(desk):
+    for wrong in (("--factor", "1.5"), ("--per-s", "-1"), ("--stop", "--restore")):
+        said = desk("pace", "sandbox", *wrong)
+        assert said.code == 1
+        assert said.out == ""
+    assert desk("pace", "sandbox", "--json").json["factor"] == 1.0
+    assert "no account named 'elsewhere'" in desk("pace", "elsewhere").err
+
+
 def test_check_tries_credentials_clock_and_the_webhooks_way_and_creates_nothing(desk):
     said = desk("check", "sandbox")
     assert said.code == 0, said
@@ -431,7 +456,22 @@ def test_check_of_an_account_that_the_settings_dont_have_names_those_they_have(d
 
 @pytest.mark.parametrize(
     "command",
-    ["start", "watch", "status", "list", "show", "report", "map", "pause", "resume", "approve", "cancel", "redrive", "check"],
+    [
+        "start",
+        "watch",
+        "status",
+        "list",
+        "show",
+        "report",
+        "map",
+        "pause",
+        "resume",
+        "approve",
+        "cancel",
+        "redrive",
+        "check",
+        "pace",
+    ],
 )
 def test_every_command_explains_itself_in_80_columns(desk, command):
     said = desk(command, "--help", COLUMNS="80")

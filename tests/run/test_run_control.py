@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 
 import worker
-from ledger import questions
+from ledger import budgets, questions
 
 
 async def test_a_paused_run_begins_nothing_more_and_goes_on_when_told(rig_factory, unique):
@@ -125,6 +125,20 @@ async def test_no_pages_at_once_is_paused_and_more_go_on(rig, unique):
     await rig.until(lambda: _phase_is(rig, unique, "list"), "the run is open")
     assert await rig.states() == {}
     await handle.execute_update("parallel", {"pages_at_once": 2})
+    assert (await handle.result())["states"] == {"verified": 10}
+
+
+async def test_the_pace_update_stops_and_restores_the_account_while_the_run_goes_on(rig, unique):
+    await budgets.set_pace(rig.engine, "sandbox", stop=True)
+    handle = await rig.start(unique, rig.manifest(rig.videos(10)), page_size=5)
+    await rig.until(lambda: _phase_is(rig, unique, "create"), "creates could begin")
+    told = await handle.execute_update("pace")
+    assert (told["factor"], told["account"], rig.sandbox.stats()["creates"]) == (0.0, "sandbox", 0)
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await handle.execute_update("pace", {"factor": 0.5, "per_s": 3})
+    assert "one of" in str(refused.value.cause.cause)
+    told = await handle.execute_update("pace", {"restore": True})
+    assert told["factor"] == 1.0
     assert (await handle.result())["states"] == {"verified": 10}
 
 
