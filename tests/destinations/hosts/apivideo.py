@@ -237,10 +237,15 @@ class ApiVideoServer(HostServer):
             total, parts[0] = len(content), content
         else:
             given = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", asked)
-            assert given, asked
-            begin, end, total = (int(number) for number in given.groups())
-            assert len(content) == end - begin + 1, "the range is not the part's"
-            if end + 1 < total and len(content) < SMALLEST:
+            numbered = re.fullmatch(r"part (\d+)/(\d+)", asked)
+            assert given or numbered, asked
+            if numbered:  # parts by number come in their order here
+                begin = sum(map(len, parts.values()))
+                total = begin + len(content) + (numbered[1] != numbered[2])
+            elif given:
+                begin, end, total = (int(number) for number in given.groups())
+                assert len(content) == end - begin + 1, "the range is not the part's"
+            if begin + len(content) < total and len(content) < SMALLEST:
                 return self.error(400, "The chunk is too small.")
             parts[begin] = content
         video.extra["total"] = total
