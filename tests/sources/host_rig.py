@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import running
 
 from faults import Fault
 from settings import Settings, SourceSettings
@@ -20,6 +19,7 @@ from sources.registry import open_source
 from sources.spec import SourceSpec
 from tests.sources.hosts import SERVERS
 from tests.sources.hosts.base import Clip, Server
+from tests.sources.hosts.serving import running
 
 NAME = "old"
 

@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from host_rig import BY_KIND, Place, fetched, once_made, placed
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from faults import Fault
 from sources import brightcove, bunny, cloudflare, jwplayer, mux, vimeo, wistia
 from sources.base import Problem
+from tests.sources.host_rig import BY_KIND, Place, fetched, once_made, placed
 from tests.sources.hosts.base import BEGAN, Clip, library
 from tests.sources.hosts.brightcove import BrightcoveServer
 from tests.sources.hosts.cloudflare import CloudflareServer

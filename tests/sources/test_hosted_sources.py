@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from host_rig import BY_KIND, HOSTS, NAME, Host, Place, fetched, once_made, placed, without_signatures
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -18,6 +17,7 @@ from sources.about import About
 from sources.hosted import HostedSource
 from sources.registry import kinds, open_source
 from sources.spec import SourceSpec
+from tests.sources.host_rig import BY_KIND, HOSTS, NAME, Host, Place, fetched, once_made, placed, without_signatures
 from tests.sources.hosts import SERVERS
 from tests.sources.hosts.base import Clip, echo, page_of_html
 from tests.sources.hosts.brightcove import BrightcoveServer

@@ -19,7 +19,6 @@ import botocore.session
 import httpx
 import pytest
 from botocore.config import Config
-from conftest import running
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,6 +28,7 @@ from sources.base import Item, ListedPage
 from sources.registry import open_source
 from sources.s3 import Options, S3Source, bucket_address, objects
 from sources.spec import SourceSpec
+from tests.sources.hosts.serving import running
 
 ACCESS, SECRET = "AKIATESTACCESS", "s3cret+key/with=signs"
 BUCKET = "library"

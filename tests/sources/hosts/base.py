@@ -6,7 +6,7 @@ one, so that it shows what reaches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
@@ -55,6 +55,20 @@ class Served:
     requests: list[Request] = field(default_factory=list)
 
 
+@dataclass
+class Exchange:
+    """One request and its answer as they went over the wire."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    status: int | None
+    answer: bytes
+    answer_type: str
+
+
 class Server:
     """The API of one host and the server of its files."""
 
@@ -74,6 +88,7 @@ class Server:
         """Whether paging parameters are ignored."""
         self.lies = 0
         """What is added to every total."""
+        self.exchanges: list[Exchange] = []
         self.living: set[str] = set()
         self.given = 0
 
@@ -103,10 +118,16 @@ class Server:
 
     # -- what all servers do
 
-    def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
+        body = await request.body()
         if self.trouble:
-            return self.trouble.pop(0)(request)
-        return self.respond(request) if self.allowed(request) else self.unauthorized()
+            found = self.trouble.pop(0)(request)
+        else:
+            found = self.respond(request) if self.allowed(request) else self.unauthorized()
+        url, kind = request.url, found.headers.get("content-type", "")
+        asked = (request.method, url.path, url.query, request.headers, body)
+        self.exchanges.append(Exchange(*asked, found.status_code, bytes(found.body), kind))
+        return found
 
     def link(self, name: str) -> str:
         """A new address of a file, good until `expire`."""

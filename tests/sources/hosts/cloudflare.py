@@ -75,7 +75,7 @@ class CloudflareServer(Server):
         assert query["asc"] == "true"
         found = sorted(found, key=lambda c: c.created)
         page = found[: int(query["limit"])]
-        more = {"total": str(self.total), "range": str(len(found))} if self.counts else {}
+        more = {"total": self.total, "range": len(found)} if self.counts else {}
         return self.good([self.video(clip) for clip in page], **more)
 
     def video(self, clip: Clip) -> dict[str, Any]:

@@ -49,10 +49,11 @@ class VimeoServer(Server):
             case ["me", "videos"]:
                 return self.listing(request)
             case ["videos", ref] if clip := self.of_ref(ref):
-                return JSONResponse(self.video(clip, fresh=True))
+                return JSONResponse(self.video(clip, fresh=True), media_type="application/vnd.vimeo.video+json")
             case ["videos", ref, "texttracks"] if clip := self.of_ref(ref):
                 found = [self.track(clip, *track) for track in clip.tracks]
-                return JSONResponse({"total": len(found), "page": 1, "per_page": 25, "data": found})
+                page = {"total": len(found), "page": 1, "per_page": 25, "data": found}
+                return JSONResponse(page, media_type="application/vnd.vimeo.video.texttrack+json")
         return self.not_found()
 
     def listing(self, request: Request) -> Response:
@@ -67,7 +68,8 @@ class VimeoServer(Server):
                 "per_page": int(request.query_params["per_page"]),
                 "paging": {"next": None, "previous": None, "first": "", "last": ""},
                 "data": [self.video(clip) for clip in found],
-            }
+            },
+            media_type="application/vnd.vimeo.video+json",
         )
 
     def video(self, clip: Clip, *, fresh: bool = False) -> dict[str, Any]:

@@ -66,7 +66,14 @@ class WistiaServer(Server):
                 "height": 120,
             },
             "folder": {"id": 7, "name": "CHEM-101", "hashed_id": "f7"},
-            "subfolder": {"hashed_id": "s1", "name": "Labs"},
+            "subfolder": {
+                "hashed_id": "s1",
+                "name": "Labs",
+                "description": None,
+                "position": 1,
+                "created": clip.created.isoformat(),
+                "updated": clip.created.isoformat(),
+            },
             "tags": [{"name": "spring"}, {"name": "lab"}],
             "assets": [
                 {
