@@ -36,6 +36,15 @@ LONGEST_NAP_S: Final = 5.0
 """How long a paused account's page sleeps before it looks again: a pause may have been lifted."""
 
 
+LONGEST_TURN_S: Final = 30.0
+"""How long it waits for a start that is far away: of many workers, each is told a time of its own to come."""
+
+
+def nap_s(lease: Lease) -> float:
+    """Seconds until a lease that gave nothing is asked for again."""
+    return min(lease.wait_s, LONGEST_TURN_S if lease.why == "slot" else LONGEST_NAP_S)
+
+
 class RowWork(Protocol):
     """What is done with one row. Returns its outcome; raises Fault, or anything else, which is then "unknown"."""
 
@@ -147,7 +156,7 @@ class PageRun:
                     await bench.hand.put_down(slots - len(starts))
                     slots = len(starts)
                     if not starts:
-                        await self._nap(min(lease.wait_s, LONGEST_NAP_S))
+                        await self._nap(nap_s(lease))
                         continue
                 base = asyncio.get_running_loop().time()
                 freed = None if self._crowd is None else self._crowd.freed()
@@ -229,7 +238,7 @@ class PageRun:
             return outcomes.handed_back(row)
         # Much may have happened until its turn comes: a pause, a fault that stops the run, the end of this worker.
         pace = None if cuts is None else self._governor
-        if pace is not None and not (await pace.start(start) and self._may_claim()):
+        if pace is not None and not (await pace.start(start, cuts) and self._may_claim()):
             return outcomes.handed_back(row)
         try:
             return await self._work(row, start)

@@ -12,6 +12,7 @@ from temporalio import activity
 
 from activities.accounts import Account
 from activities.heartbeats import note
+from activities.pages import nap_s
 from crossings import crossing
 from destinations.base import RemoteVideo
 from faults import Fault, Scope
@@ -26,7 +27,6 @@ T = TypeVar("T")
 
 TRIES: Final = 4
 """Tries of one question before the activity's own retry takes over; each has its turn in the account's budget."""
-LONGEST_NAP_S: Final = 5.0
 
 
 async def turn(account: Account, operation: Operation, tenant: str = "default") -> Lease:
@@ -35,8 +35,8 @@ async def turn(account: Account, operation: Operation, tenant: str = "default") 
         with crossing("lease"):
             lease = await account.governor.lease(1, operation, tenant=tenant)
         if not lease.starts:
-            await asyncio.sleep(min(lease.wait_s, LONGEST_NAP_S))
-        elif await account.governor.start(asyncio.get_running_loop().time() + lease.starts[0]):
+            await asyncio.sleep(nap_s(lease))
+        elif await account.governor.start(asyncio.get_running_loop().time() + lease.starts[0], lease.cuts):
             return lease
         else:
             with crossing("budget"):

@@ -41,6 +41,7 @@ class Governor:
     _streak: int = 0
     _paused_until: float = 0.0
     _stopped: bool = False
+    _cuts: int = 0
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _telling: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -85,13 +86,14 @@ class Governor:
             limits=[limit.name for limit in self.limits],
         )
 
-    async def start(self, at: float) -> bool:
+    async def start(self, at: float, cuts: int | None = None) -> bool:
         """Waits for a leased request's start time (of the running loop's clock). False: it must not be made. The
-        account was paused or stopped meanwhile, or this process stood still for so long that the call would come
-        together with others'."""
+        account was paused, stopped or cut meanwhile (`cuts` is the lease's), or this process stood still for so long
+        that the call would come together with others'."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, at - loop.time()))
-        return not self.held and loop.time() <= at + late_s(self.account)
+        void = cuts is not None and cuts < self._cuts
+        return not self.held and not void and loop.time() <= at + late_s(self.account)
 
     @property
     def held(self) -> bool:
@@ -119,9 +121,9 @@ class Governor:
             self._streak += 1
         seconds = pause_s(fault, self._streak)
         self._paused_until = max(self._paused_until, now + seconds)
-        await budgets.pause(
-            self.engine, self.name, seconds, fault.code, cuts=cuts if fault.code in CONGESTION else None
-        )
+        cuts = cuts if fault.code in CONGESTION else None
+        self._cuts = max(self._cuts, 0 if cuts is None else cuts + 1)
+        await budgets.pause(self.engine, self.name, seconds, fault.code, cuts=cuts)
         return seconds
 
     def judged(self, fault: Fault) -> Fault:
@@ -148,6 +150,7 @@ class Governor:
         if word.seconds is not None:
             until = self.clock() + word.seconds
             self._paused_until = max(self._paused_until, until) if word.seconds else 0.0
+        self._cuts = max(self._cuts, word.cuts or 0)
         if word.stopped is not None:
             self._stopped = word.stopped
         if word.freed:

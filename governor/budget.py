@@ -34,8 +34,11 @@ QUANTUM: Final = 25.0
 STOPPED_S: Final = 5.0
 LINGER_S: Final = 2.0
 """Seconds after the time it was told to come again for which a tenant counts as waiting."""
-TURN_S: Final = 1.0
 SHORTEST_WAIT_S: Final = 0.05
+APART_S: Final = 2.5
+"""Seconds between the moments at which the workers of one tenant are told to come: one for each lease's worth of
+starts, and not all at once for the same."""
+LONGEST_TOLD_S: Final = 30.0
 SLICES: Final = 100
 """Slices of a sliding window that is spent as it comes; a unit is free again when its whole slice has passed."""
 LIVE: Final = "live"
@@ -109,6 +112,8 @@ class Share:
     virtual: float = 0.0
     asks_until: float = 0.0
     leased: int = 0
+    told: float = 0.0
+    """The last moment at which one of its workers was told to come."""
 
 
 Who = tuple[str, str]
@@ -227,9 +232,12 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
             row.free_at = max(row.free_at, start) + row.price * row.interval_s
     shares = dict(budget.shares)
     if not starts and not made:
-        wait_s = first - now - soon if in_turn else min(first - now - soon, TURN_S)
-        wait_s = max(wait_s, SHORTEST_WAIT_S)
-        shares[who] = replace(own, asks_until=now + wait_s + LINGER_S)
+        come = max(first - soon + SHORTEST_WAIT_S, now + SHORTEST_WAIT_S)
+        if in_turn:
+            come = max(come, own.told + APART_S) if own.told + APART_S <= now + LONGEST_TOLD_S else come
+            own = replace(own, told=come)
+        wait_s = come - now
+        shares[who] = replace(own, asks_until=come + LINGER_S)
         why: Why = "slot" if in_turn else "turn"
         return replace(budget, shares=MappingProxyType(shares)), Lease(
             (), wait_s=wait_s, why=why, cuts=budget.cuts, at=now
@@ -265,7 +273,8 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
         free_at=free_at if rates else budget.free_at,
         grown_s=budget.grown_s + (min(now - budget.leased_at, growth.STEP_S) if backlogged else 0.0),
         leased_at=now,
-        virtual=max(budget.virtual, own.virtual),
+        # Out of turn, who is behind keeps the claim to as much as this tenant is ahead by one whole lease.
+        virtual=max(budget.virtual, own.virtual - (0.0 if in_turn else QUANTUM * charge)),
     )
     return after, Lease(
         tuple(start - now for start in sorted([*starts, *made])),
@@ -319,14 +328,23 @@ def give_back(budget: Budget, given: Lease, starts: Sequence[float], now: float)
             for spending in budget.limits
         ),
         shares=MappingProxyType(shares),
-        spares=(*budget.spares, *((given.operation, given.at + start) for start in starts if given.at + start > now)),
+        spares=(
+            *budget.spares,
+            # What was leased before a cut of the pace is void.
+            *(
+                (given.operation, given.at + start)
+                for start in starts
+                if given.at + start > now and given.cuts == budget.cuts
+            ),
+        ),
         requests=max(0, budget.requests - count),
     )
 
 
 def push_back(budget: Budget, seconds: float, reason: str, cuts: int | None, now: float) -> Budget:
     """The host refused: a pause of at least so many seconds, and one cut of the pace for each event. `cuts` is the
-    refused request's lease's: what was leased before the last cut belongs to the event that made it. None: no cut."""
+    refused request's lease's: what was leased before the last cut belongs to the event that made it, and is void. None:
+    no cut."""
     until = now + seconds
     after = replace(
         budget,
@@ -338,6 +356,19 @@ def push_back(budget: Budget, seconds: float, reason: str, cuts: int | None, now
         return after
     return replace(
         after,
+        # What is leased and not yet made is not to be made any more: the starts after this moment are free again.
+        limits=tuple(
+            replace(
+                spending,
+                free_at=min(
+                    spending.free_at,
+                    now + spending.limit.tolerance_s + spending.limit.largest * spending.limit.interval_s,
+                ),
+            )
+            for spending in budget.limits
+        ),
+        spares=(),
+        free_at=min(budget.free_at, now),
         cuts=budget.cuts + 1,
         ceiling=growth.ceiling_after(budget.ceiling, budget.grown_s, budget.known),
         grown_s=0.0,

@@ -96,9 +96,9 @@ async def _played(dsn: str, declared: list[Limit], story: list[tuple[int, Any]])
                         starts = lease.starts[-count:]
                         model = pure.give_back(model, lease, starts, now)
                         await engine.execute(
-                            "select pace_return('main', $1, $2, $3, $4, $5, $6, $7)",
+                            "select pace_return('main', $1, $2, $3, $4, $5, $6, $7, $8)",
                             *(lease.operation, [lease.at + s for s in starts], lease.tenant, lease.lane),
-                            *(lease.at, lease.charge, now),
+                            *(lease.at, lease.charge, lease.cuts, now),
                         )
                 case ("refused", age, seconds, congested):
                     cuts = max(0, model.cuts - age % 2) if congested else None
@@ -153,7 +153,9 @@ async def _alike(engine: Engine, model: Budget) -> None:
     }
     for row in shares:
         share = model.shares[row["lane"], row["tenant"]]
-        assert (row["virtual"], row["asks_until"]) == pytest.approx((share.virtual, share.asks_until), abs=1e-6)
+        assert (row["virtual"], row["asks_until"], row["told"]) == pytest.approx(
+            (share.virtual, share.asks_until, share.told), abs=1e-6
+        )
     spares = await engine.fetch("select operation, start from spare")
     assert sorted(map(tuple, spares)) == sorted(model.spares)
 

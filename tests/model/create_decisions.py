@@ -214,7 +214,7 @@ class _Pace(Governor):
     async def lease(self, requests: int, operation: str = "create", **who: str) -> Lease:
         return Lease(starts=[0.0] * requests)
 
-    async def start(self, at: float) -> bool:
+    async def start(self, at: float, cuts: int | None = None) -> bool:
         return True
 
     async def push_back(self, fault: Fault, cuts: int | None = None) -> float:

@@ -229,6 +229,7 @@ create table share (
     virtual       double precision not null,
     asks_until    double precision not null,
     leased        bigint not null default 0,
+    told          double precision not null default 0,
     primary key (account, lane, tenant)
 );
 
@@ -327,7 +328,7 @@ declare
     start float8;
     starts float8[];
     taken integer;
-    wait float8;
+    come float8;
     present bigint;
 begin
     if exists (select from unnest(named) n where n not in (select b2.name from budget b2 where b2.account = who)) then
@@ -415,13 +416,17 @@ begin
         end loop;
     end loop;
     if taken = 0 then
-        wait := first - clock - soon;
-        wait := greatest(case when in_turn then wait else least(wait, 1.0) end, 0.05);
-        insert into share values (who, by_lane, by_tenant, by_weight, own.virtual, clock + wait + 2.0)
+        come := greatest(first - soon + 0.05, clock + 0.05);
+        own.told := coalesce(own.told, 0);
+        if in_turn then
+            come := case when own.told + 2.5 <= clock + 30.0 then greatest(come, own.told + 2.5) else come end;
+            own.told := come;
+        end if;
+        insert into share values (who, by_lane, by_tenant, by_weight, own.virtual, come + 2.0, 0, own.told)
         on conflict (account, lane, tenant) do update set weight = excluded.weight, virtual = excluded.virtual,
-            asks_until = excluded.asks_until;
-        return jsonb_build_object('why', case when in_turn then 'slot' else 'turn' end, 'wait', wait, 'cuts', a.cuts,
-                                  'at', clock);
+            asks_until = excluded.asks_until, told = excluded.told;
+        return jsonb_build_object('why', case when in_turn then 'slot' else 'turn' end, 'wait', come - clock,
+                                  'cuts', a.cuts, 'at', clock);
     end if;
 
     -- what is taken
@@ -464,7 +469,9 @@ begin
     update account set requests = account.requests + taken, leased_at = clock,
         grown_s = account.grown_s + case when first > clock then least(clock - account.leased_at, 5.0) else 0 end,
         free_at = case when rate is null then account.free_at else own_free end,
-        virtual = greatest(account.virtual, own.virtual), updated_at = clock_timestamp()
+        -- Out of turn, who is behind keeps the claim to as much as this tenant is ahead by one whole lease.
+        virtual = greatest(account.virtual, own.virtual - case when in_turn then 0 else 25.0 * charge end),
+        updated_at = clock_timestamp()
     where account.account = who;
     return jsonb_build_object('starts', to_jsonb(starts), 'cuts', a.cuts, 'at', clock, 'charge', charge);
 end $$;
@@ -472,7 +479,7 @@ end $$;
 -- Requests of a lease that were not made; see `give_back` in governor/budget.py.
 create function pace_return(
     who text, op text, unused float8[], by_tenant text, by_lane text, leased_at float8, charge float8,
-    at float8 default null
+    leased_cuts bigint, at float8 default null
 ) returns void language plpgsql as $$
 declare
     clock float8;
@@ -492,7 +499,9 @@ begin
                              then greatest(s.units - gone * pace_price(b, op), 0) else s.units end order by s.slice)
             from unnest(b.slices, b.slice_units) as s(slice, units)), '{}') end
     where b.account = who and not b.even and pace_price(b, op) > 0;
-    insert into spare select who, op, s from unnest(unused) s where s > clock;
+    -- What was leased before a cut of the pace is void.
+    insert into spare select who, op, s from unnest(unused) s
+    where s > clock and leased_cuts = (select a.cuts from account a where a.account = who);
 end $$;
 
 -- The host refused; see `push_back` in governor/budget.py. Tells every worker at once.
@@ -521,11 +530,16 @@ begin
         if a.ceiling is not null and a.grown_s >= 4.0 and a.grown_s < 28.0 then
             refused := refused * 0.9;
         end if;
-        update account set cuts = a.cuts + 1, grown_s = 0,
+        update account set cuts = a.cuts + 1, grown_s = 0, free_at = least(a.free_at, clock),
             ceiling = greatest(refused, case when known then 0.2 else 2.0 end)
-        where account.account = who;
+        where account.account = who returning * into a;
+        -- What is leased and not yet made is not to be made any more: the starts after this moment are free again.
+        update budget b set free_at = least(b.free_at, clock + b.tolerance_s + b.largest * b.interval_s)
+        where b.account = who;
+        delete from spare s where s.account = who;
     end if;
-    perform pg_notify('longhaul_pace', json_build_object('account', who, 'seconds', seconds)::text);
+    perform pg_notify('longhaul_pace',
+                      json_build_object('account', who, 'seconds', seconds, 'cuts', a.cuts)::text);
 end $$;
 
 -- The account's limits become these; see `declared` in governor/budget.py.
