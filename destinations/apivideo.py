@@ -236,7 +236,7 @@ class ApiVideoDestination(Host):
             size=number(at(status, "ingest.filesize")),
         )
 
-    async def lookup(self, ref: str) -> Sequence[RemoteVideo]:
+    async def lookup(self, ref: str, *, turn: Turn | None = None) -> Sequence[RemoteVideo]:
         """All videos with exactly this reference, as processing: one call."""
         params = {**self.list_params(""), f"metadata[{META_REF}]": ref}
         items, next_cursor, _ = self._listing(await self._ask("GET", "/videos", params=params), "")

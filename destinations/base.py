@@ -193,8 +193,9 @@ class Destination(Protocol):
         requests. Raises Fault where even the first question is refused."""
         ...
 
-    async def lookup(self, ref: str) -> Sequence[RemoteVideo]:
-        """All videos that carry exactly this reference (compared here, never trusting a host's search)."""
+    async def lookup(self, ref: str, *, turn: Turn | None = None) -> Sequence[RemoteVideo]:
+        """All videos that carry exactly this reference (compared here, never trusting a host's search). Where that
+        takes more than one request (`capabilities.lookup` "list"), waits for `turn` before each but the first."""
         ...
 
     async def get(self, remote_id: str) -> RemoteVideo:

@@ -249,7 +249,7 @@ class BunnyDestination(Host):
 
     # -- finding
 
-    async def lookup(self, ref: str) -> Sequence[RemoteVideo]:
+    async def lookup(self, ref: str, *, turn: Turn | None = None) -> Sequence[RemoteVideo]:
         """All videos with exactly this reference: one call, whose answer is compared here."""
         params = {**self.list_params(""), "search": ref}
         items, next_cursor, _ = self._listing(await self._ask("GET", self.list_path, params=params), "")

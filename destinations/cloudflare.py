@@ -239,7 +239,7 @@ class CloudflareDestination(Host):
 
     # -- finding
 
-    async def lookup(self, ref: str) -> Sequence[RemoteVideo]:
+    async def lookup(self, ref: str, *, turn: Turn | None = None) -> Sequence[RemoteVideo]:
         """All videos with exactly this reference: one call."""
         by = "creator" if self._options.reference_in == "creator" else "video_name"
         answer = await self._ask("GET", self._root, params={by: ref, "limit": "1000"})

@@ -18,8 +18,20 @@ from standardwebhooks import Webhook
 
 import faults
 from destinations import signatures
-from destinations.answers import FieldPath, at, has, joined, number, parsed, put, text
-from destinations.base import Capabilities, CreateRequest, RemoteEvent, RemoteState, RemoteVideo, SignatureRefused
+from destinations.answers import (
+    FieldPath,
+    at,
+    denied,
+    following,
+    has,
+    is_id,
+    joined,
+    number,
+    parsed,
+    put,
+    text,
+)
+from destinations.base import Capabilities, CreateRequest, RemoteEvent, RemoteState, RemoteVideo, SignatureRefused, Turn
 from destinations.host import Host, HostOptions, credential
 from faults import Fault
 from settings import AccountSettings
@@ -257,14 +269,14 @@ class GenericDestination(Host):
         )
         return self._video(self.body_of(answer), creating=True)
 
-    async def lookup(self, ref: str) -> Sequence[RemoteVideo]:
+    async def lookup(self, ref: str, *, turn: Turn | None = None) -> Sequence[RemoteVideo]:
         """All videos with exactly this reference: one call, or one a page where the host has no filter."""
         options = self._options
         if options.lookup == "list":
-            return await super().lookup(ref)
+            return await super().lookup(ref, turn=turn)
         params = {**self.list_params(""), options.lookup_param: ref}
         items, next_cursor, _ = self._listing(await self._ask("GET", options.list_path, params=params), "")
-        found = [video for video in items if video.ref == ref]
+        found = list({video.remote_id: video for video in items if video.ref == ref}.values())
         if not found and next_cursor is not None:
             # "There is none" must never be said of a page: a second create would follow.
             raise Fault(
@@ -292,7 +304,7 @@ class GenericDestination(Host):
 
     def failure_of(self, body: Any) -> tuple[str | None, str | None] | None:
         options = self._options
-        if options.success_field is None or at(body, options.success_field) is not False:
+        if options.success_field is None or not denied(at(body, options.success_field)):
             return None
         errors = at(body, options.errors_field)
         entry = errors[0] if isinstance(errors, list) and errors else errors
@@ -306,7 +318,7 @@ class GenericDestination(Host):
 
     def _video_in(self, body: Any, remote_id: str, word: str) -> RemoteVideo:
         options = self._options
-        state = options.states.get(word.lower())
+        state = options.states.get(word.strip().lower())
         code = text(at(body, options.error_code_field))
         message = text(at(body, options.error_message_field))
         reason, detail = None, ""
@@ -342,7 +354,7 @@ class GenericDestination(Host):
             )
         total = at(answer, options.list_total_field) if options.list_total_field else None
         whole = isinstance(total, int) and not isinstance(total, bool) and total >= 0
-        return items, text(at(answer, options.list_next_field)), total if whole else None
+        return items, following(at(answer, options.list_next_field)), total if whole else None
 
     # -- webhooks
 
@@ -378,12 +390,13 @@ class GenericDestination(Host):
         data = at(event, options.event_video_field)
         given = {name.lower(): value for name, value in headers.items()}
         remote_id = text(at(data, options.id_field))
+        remote_id = remote_id if remote_id is not None and is_id(remote_id) else None
         word = text(at(data, options.state_field))
         video = None
         stated = options.event_states.get(kind)
         if remote_id is not None and stated is not None:
             word = next((word for word, state in options.states.items() if state is stated), stated.value)
-        if remote_id is not None and word is not None and (stated or word.lower() in options.states):
+        if remote_id is not None and word is not None and (stated or word.strip().lower() in options.states):
             video = self._video_in(data, remote_id, word)
         key = given.get(f"{options.webhook_header_prefix.lower()}id") or (
             f"{video.remote_id}:{video.state}" if video else hashlib.sha256(body).hexdigest()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 import faults
-from destinations.answers import joined, parsed
+from destinations.answers import is_id, joined, parsed
 from destinations.base import (
     Attachment,
     Capabilities,
@@ -33,14 +34,19 @@ from destinations.base import (
     Turn,
 )
 from destinations.calling import Answer, Caller
+from destinations.lookups import Lookups
 from faults import Fault
 from governor.retry_after import parse_retry_after
 from settings import AccountSettings, LimitSettings
+from sources.cycles import Trail
 
 SNIPPET: Final = 300
 """Characters of an unreadable answer that are quoted in a fault."""
 LONGEST_ANSWER: Final = 33_554_432
 """Bytes; a longer answer is no answer."""
+EMPTY_PAGES: Final = 1_000
+"""Empty pages in a row after which a list is taken to be without end. Hosts that filter give some."""
+NO_TRAIL: Final = Trail()
 CLOCK_SKEW_S: Final = 120.0
 """A clock that is this far off is told by `check`: signatures are good for five minutes."""
 
@@ -93,6 +99,7 @@ class Host:
     ) -> None:
         """Makes no connection. `secrets` are kept out of every text, along with the account's own."""
         self._clock = clock
+        self._lookups = Lookups(self._walk)
         self._caller = Caller(
             self.address_of(account),
             headers=headers,
@@ -114,6 +121,7 @@ class Host:
         return address
 
     async def aclose(self) -> None:
+        await self._lookups.aclose()
         await self._caller.aclose()
 
     # ------------------------------------------------------------------------------- what a host's module says
@@ -182,29 +190,26 @@ class Host:
         await self._delete(self.item_path, remote_id)
 
     async def _delete(self, path: str, remote_id: str) -> None:
-        answer = await self._caller.call("DELETE", path.replace("{id}", quote(remote_id, safe="")))
+        answer = await self._caller.call("DELETE", self._item(remote_id, path))
         if answer.status in (404, 410) or (200 <= answer.status < 300 and not answer.content.strip()):
             return
         self._read(answer)
 
-    async def lookup(self, ref: str) -> Sequence[RemoteVideo]:
-        """All videos with exactly this reference, out of the whole list: one call a page."""
-        return [video async for video in self._walk() if video.ref == ref]
+    async def lookup(self, ref: str, *, turn: Turn | None = None) -> Sequence[RemoteVideo]:
+        """All videos with exactly this reference, out of the whole list: one call a page, together with others that are
+        looked for at the same time."""
+        return await self._lookups.find(ref, turn)
 
     async def list_page(self, cursor: str | None) -> RemotePage:
-        """One page: one call. Our cursor is the host's, preceded by fingerprints of the walk's first page and of the
-        one before, so that a host which repeats itself is noticed by any process that goes on with the walk."""
-        first = before = host_cursor = ""
-        if cursor is not None:
-            first, before, host_cursor = _unpacked(cursor)
-        answer = await self._ask("GET", self.list_path, params=self.list_params(host_cursor))
-        videos, next_cursor, total = self._listing(answer, host_cursor)
-        print_ = _fingerprint(videos)
-        if videos and print_ in (first, before):
-            raise Fault("answer-malformed", "the list repeats: this page is the one before or the first one again")
-        if next_cursor is not None and next_cursor == host_cursor:
-            raise Fault("answer-malformed", "the list repeats: the next cursor is the one it was asked with")
-        return RemotePage(videos, None if next_cursor is None else f"{first or print_}.{print_}.{next_cursor}", total)
+        """One page: one call. Our cursor is the host's, preceded by what tells a walk in circles from one that goes on,
+        so that a host which repeats itself is noticed by any process that goes on with the walk."""
+        place = _Place() if cursor is None else _Place.unpacked(cursor)
+        answer = await self._ask("GET", self.list_path, params=self.list_params(place.cursor))
+        videos, next_cursor, total = self._listing(answer, place.cursor)
+        if cursor is None and next_cursor is None and total and not videos:
+            raise Fault("answer-malformed", f"the list is empty, and says that there are {total} videos")
+        onward = place.after(videos, next_cursor)
+        return RemotePage(videos, None if next_cursor is None else onward.packed(), total)
 
     async def upload(self, request: CreateRequest, begun: Transfer | None, *, keep: Keep, turn: Turn) -> RemoteVideo:
         raise Fault("local-file-refused", "this destination fetches http addresses; the file is a path here")
@@ -230,25 +235,28 @@ class Host:
             return Finding("clock", True, f"this clock is {words}")
         return Finding("clock", False, f"this clock is {words}; set it, or every webhook will be refused as stale")
 
-    async def _walk(self) -> AsyncIterator[RemoteVideo]:
-        """Every video on the account: one call a page."""
+    async def _walk(self, turn: Turn | None) -> AsyncGenerator[RemoteVideo, None]:
+        """Every video on the account: one call a page, in its turn but for the first."""
         cursor: str | None = None
         seen: set[str] = set()
         while True:
+            if cursor is not None and turn is not None:
+                await turn()
             page = await self.list_page(cursor)
             for video in page.videos:
-                yield video
+                # Pages overlap where something was made or deleted meanwhile.
+                if video.remote_id not in seen:
+                    seen.add(video.remote_id)
+                    yield video
             cursor = page.next_cursor
             if cursor is None:
                 return
-            # The part after the fingerprints is the host's own: seen twice, the walk would never end.
-            place = _unpacked(cursor)[2]
-            if place in seen:
-                raise Fault("answer-malformed", "the list repeats: its cursor leads back to a page already read")
-            seen.add(place)
 
-    def _item(self, remote_id: str) -> str:
-        return self.item_path.replace("{id}", quote(remote_id, safe=""))
+    def _item(self, remote_id: str, path: str | None = None) -> str:
+        """The path of one video. Raises Fault("answer-malformed") for what is no id and would lead elsewhere."""
+        if not is_id(remote_id):
+            raise Fault("answer-malformed", f"{remote_id[:40]!r} is no id of a video")
+        return (path or self.item_path).replace("{id}", quote(remote_id, safe=""))
 
     # ------------------------------------------------------------------------------------ what answers mean
 
@@ -305,7 +313,7 @@ class Host:
     def _video(self, body: Any, *, creating: bool = False) -> RemoteVideo:
         """A video out of an answer. Raises Fault where it is none."""
         video = self.video_of(body)
-        if video is None:
+        if video is None or not is_id(video.remote_id):
             raise self._unreadable(creating, "the answer is no video: it has no id or no state")
         return video
 
@@ -328,13 +336,57 @@ def _json(body: Mapping[str, Any]) -> bytes:
         raise Fault("destination-refused-input", f"title or metadata cannot be put into JSON: {error}") from None
 
 
-def _fingerprint(videos: Sequence[RemoteVideo]) -> str:
-    """Twelve hexadecimal digits that tell pages apart by the ids on them."""
-    return hashlib.sha256("\n".join(video.remote_id for video in videos).encode("utf-8", "replace")).hexdigest()[:12]
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a walk over the host's list stands, small enough to be its cursor: what the first page and the one before
+    looked like, the trails of pages and of cursors, how many pages in a row were empty, and the host's own cursor."""
+
+    first: str = ""
+    before: str = ""
+    pages: Trail = NO_TRAIL
+    cursors: Trail = NO_TRAIL
+    empty: int = 0
+    cursor: str = ""
+
+    def after(self, videos: Sequence[RemoteVideo], cursor: str | None) -> _Place:
+        """The place behind a page. Raises Fault("answer-malformed") where the walk would never end."""
+        first, before, pages, cursors, empty = self.first, self.before, self.pages, self.cursors, self.empty + 1
+        if videos:
+            # In any order: some hosts sort anew each time.
+            mark = _mark("\n".join(sorted(video.remote_id for video in videos)))
+            pages, length = pages.step(mark)
+            if length or mark in (first, before):
+                raise Fault("answer-malformed", "the list repeats: this page was there before")
+            first, before, empty = first or mark, mark, 0
+        if cursor is not None:
+            cursors, length = cursors.step(_mark(cursor))
+            if length or cursor == self.cursor:
+                raise Fault("answer-malformed", "the list repeats: its cursor leads back to a page already read")
+            if empty >= EMPTY_PAGES:
+                raise Fault("answer-malformed", f"the list repeats: {empty} empty pages, and no end")
+        return _Place(first, before, pages, cursors, empty, cursor or "")
+
+    def packed(self) -> str:
+        trails = [part for trail in (self.pages, self.cursors) for part in (trail.mark, trail.power, trail.steps)]
+        return ".".join(map(str, [self.first, self.before, *trails, self.empty, self.cursor]))
+
+    @classmethod
+    def unpacked(cls, cursor: str) -> _Place:
+        try:
+            first, before, *trails, empty, own = cursor.split(".", 9)
+            page, page_power, page_steps, place, place_power, place_steps = trails
+            return cls(
+                first,
+                before,
+                Trail(page, int(page_power), int(page_steps)),
+                Trail(place, int(place_power), int(place_steps)),
+                int(empty),
+                own,
+            )
+        except ValueError:
+            raise Fault("answer-malformed", "the cursor is none of this destination's") from None
 
 
-def _unpacked(cursor: str) -> tuple[str, str, str]:
-    parts = cursor.split(".", 2)
-    if len(parts) != 3:
-        raise Fault("answer-malformed", "the cursor is none of this destination's")
-    return parts[0], parts[1], parts[2]
+def _mark(text: str) -> str:
+    """Twelve hexadecimal digits that tell pages, or cursors, apart."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
