@@ -344,6 +344,14 @@ async def test_a_file_that_the_kernel_makes_up_is_not_probed(quick, path):
     assert fault.permanent
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+async def test_a_file_that_may_not_be_read_is_forbidden(quick, good, tmp_path):
+    path = tmp_path / "closed.mp4"
+    path.write_bytes(good.read_bytes())
+    path.chmod(0)
+    assert (await refused(path, quick)).code == "source-forbidden"
+
+
 async def test_a_missing_file_is_not_found(quick, tmp_path):
     assert (await refused(tmp_path / "none.mp4", quick)).code == "source-not-found"
     assert (await refused(tmp_path / ("x" * 300), quick)).code == "source-not-found"

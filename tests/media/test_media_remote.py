@@ -429,17 +429,17 @@ async def test_nobody_listening_is_unreachable(settings):
     assert (fault.code, fault.permanent) == ("source-unreachable", False)
 
 
-async def test_a_name_that_does_not_resolve_is_unreachable(quick):
-    fault = await refused("http://no-such-host.invalid/x.mp4", quick)
+async def test_a_name_that_does_not_resolve_is_unreachable(settings):
+    fault = await refused("http://no-such-host.invalid/x.mp4", settings)
     assert (fault.code, fault.permanent) == ("source-unreachable", False)
 
 
-async def test_a_server_that_closes_without_an_answer_is_unreachable(quick):
+async def test_a_server_that_closes_without_an_answer_is_unreachable(settings):
     async def handler(_: Request, reply: Reply) -> None:
         reply.writer.close()
 
     async with misbehaving(handler) as server:
-        assert (await refused(f"{server.base}/x.mp4", quick)).code == "source-unreachable"
+        assert (await refused(f"{server.base}/x.mp4", settings)).code == "source-unreachable"
 
 
 @pytest.mark.parametrize("how", ["silent", "stalled", "dripping"])
