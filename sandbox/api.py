@@ -14,9 +14,9 @@ import uuid
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, SecretStr, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -24,6 +24,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from sandbox.answers import Json, error, invalid, no_such_video
+from sandbox.attachments import CAPTION_MAX, POSTER_MAX, Attachments
+from sandbox.bodies import CreateBody
 from sandbox.config import (
     FAULTS_AFTER,
     BodyForm,
@@ -32,20 +35,19 @@ from sandbox.config import (
     Operation,
     RequestFault,
     SandboxConfig,
-    in_words,
     webhook_keys,
 )
 from sandbox.ingest import Ingest, local_path
 from sandbox.limits import Limits, retry_after_value
 from sandbox.misbehaviour import Misbehaviour
 from sandbox.store import Source, Store, Video
+from sandbox.uploads import Uploads
 from sandbox.webhooks import Outbox
 
 PAGE_MAX: Final = 1000
 BODY_MAX: Final = 1_048_576
 """Bytes of a request's body."""
-METADATA_MAX: Final = 16_384
-"""Bytes of a video's metadata as JSON."""
+STATES: Final = ("uploading", "processing", "ready", "errored", "deleted")
 TRANSPORT: Final = "sandbox.transport"
 """Where the server leaves the connection's transport in the scope's state, so that a fault can drop it."""
 
@@ -59,21 +61,6 @@ Gated = Callable[[Request, bytes], Awaitable[Response]]
 """A handler behind the gate, which has read the body."""
 
 
-class CreateBody(BaseModel):
-    """The body of `POST /v1/videos`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    source_url: Annotated[str, Field(min_length=1, max_length=8192)]
-    title: Annotated[str, Field(max_length=512)] = ""
-    reference: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    metadata: dict[str, JsonValue] = Field(default_factory=dict)
-    headers: dict[
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")], Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
-    ] = Field(default_factory=dict)
-    duration_ms: Annotated[int, Field(ge=1, le=10**12)] | None = None
-
-
 class WebhookBody(BaseModel):
     """The body of `PUT /v1/webhook`."""
 
@@ -81,13 +68,6 @@ class WebhookBody(BaseModel):
 
     url: AnyHttpUrl
     secret: SecretStr | None = None
-
-
-class _Json(Response):
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class _Dropped(Response):
@@ -100,16 +80,12 @@ class _Dropped(Response):
             pass
 
 
-def _error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    return _Json({"error": {"code": code, "message": message}}, status, headers)
-
-
 def _page(form: BodyForm, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
     if form == "html":
         return Response(_HTML, status, headers, media_type="text/html; charset=utf-8")
     if form == "empty":
         return Response(b"", status, headers)
-    return _error(status, code, message, headers)
+    return error(status, code, message, headers)
 
 
 class Api:
@@ -136,8 +112,13 @@ class Api:
         try:
             self.outbox = Outbox(self.config, self.store, self.misbehaviour)
             self.ingest = Ingest(self.config, self.store, self.misbehaviour, self._finished)
+            self.uploads = Uploads(
+                self.config.data / "uploads", self.store, self.config.fetch_max_bytes, self.ingest.add
+            )
+            self.attachments = Attachments(self.store)
             self.outbox.start()
             self.ingest.start()
+            self.uploads.start()
             try:
                 yield
             finally:
@@ -148,7 +129,11 @@ class Api:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/videos", self._gated("POST /v1/videos", lambda _: "create", self._create), methods=["POST"]),
+            Route(
+                "/v1/videos",
+                self._gated("POST /v1/videos", lambda _: "create", self._create, creating=True),
+                methods=["POST"],
+            ),
             Route("/v1/videos", self._list_or_lookup(), methods=["GET"]),
             Route("/v1/videos/{id}", self._gated("GET /v1/videos/{id}", lambda _: "get", self._get), methods=["GET"]),
             Route(
@@ -156,12 +141,42 @@ class Api:
                 self._gated("DELETE /v1/videos/{id}", lambda _: "delete", self._delete),
                 methods=["DELETE"],
             ),
+            *self._upload_routes(),
+            *self._attachment_routes(),
             Route("/v1/webhook", self._controlled(self._put_webhook), methods=["PUT"]),
             Route("/_sandbox/faults", self._controlled(self._faults), methods=["GET", "PUT", "PATCH"]),
             Route("/_sandbox/stats", self._controlled(self._get_stats), methods=["GET"]),
             Route("/_sandbox/reset", self._controlled(self._reset), methods=["POST"]),
             Route("/play/{id}.m3u8", self._play, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
+        ]
+
+    def _upload_routes(self) -> list[Route]:
+        def route(method: str, path: str, handler: Gated, **gate: bool) -> Route:
+            return Route(path, self._gated(f"{method} {path}", lambda _: "upload", handler, **gate), methods=[method])
+
+        return [
+            route("POST", "/v1/uploads", self._announce, creating=True),
+            route("OPTIONS", "/v1/uploads", self._upload_options),
+            route("HEAD", "/v1/uploads/{id}", self._upload_stands),
+            route("PATCH", "/v1/uploads/{id}", self._receive, streams=True),
+        ]
+
+    def _attachment_routes(self) -> list[Route]:
+        captions, poster = "/v1/videos/{id}/captions/{language}", "/v1/videos/{id}/poster"
+
+        def put(path: str, handler: Gated, body_max: int) -> Route:
+            gated = self._gated(f"PUT {path}", lambda _: "attach", handler, body_max=body_max)
+            return Route(path, gated, methods=["PUT"])
+
+        def get(path: str, handler: Gated) -> Route:
+            return Route(path, self._gated(f"GET {path}", lambda _: "get", handler), methods=["GET"])
+
+        return [
+            put(captions, self._put_caption, CAPTION_MAX),
+            put(poster, self._put_poster, POSTER_MAX),
+            get(captions, self._get_caption),
+            get(poster, self._get_poster),
         ]
 
     def set_faults(self, faults: Faults) -> None:
@@ -177,7 +192,7 @@ class Api:
         return hmac.compare_digest(given, self._authorization)
 
     def _unauthorized(self) -> Response:
-        return _error(
+        return error(
             401, "unauthorized", "send Authorization: Bearer <token>", {"www-authenticate": 'Bearer realm="sandbox"'}
         )
 
@@ -200,13 +215,25 @@ class Api:
 
         return endpoint
 
-    def _gated(self, label: str, operation_of: Callable[[Request], Operation], handler: Gated) -> Handler:
-        """A call of the API: counted, behind the token and the limits, and struck by faults."""
+    def _gated(
+        self,
+        label: str,
+        operation_of: Callable[[Request], Operation],
+        handler: Gated,
+        *,
+        creating: bool = False,
+        streams: bool = False,
+        body_max: int = BODY_MAX,
+    ) -> Handler:
+        """A call of the API: counted, behind the token and the limits, and struck by faults. One that `streams` reads
+        its body itself; `body_max` in bytes is for the others."""
 
         async def endpoint(request: Request) -> Response:
             self.requests[label] += 1
             try:
-                response = await self._passed(request, operation_of(request), handler)
+                response = await self._passed(
+                    request, operation_of(request), handler, creating=creating, body_max=None if streams else body_max
+                )
             except ClientDisconnect:
                 response = _Dropped()
             self.answers[response.status_code if not isinstance(response, _Dropped) else 0] += 1
@@ -214,10 +241,12 @@ class Api:
 
         return endpoint
 
-    async def _passed(self, request: Request, operation: Operation, handler: Gated) -> Response:
+    async def _passed(
+        self, request: Request, operation: Operation, handler: Gated, *, creating: bool, body_max: int | None
+    ) -> Response:
         if not self._authorized(request):
             return self._unauthorized()
-        refusal = self.limits.admit(time.monotonic(), creating=operation == "create")
+        refusal = self.limits.admit(time.monotonic(), creating=creating)
         if refusal is not None:
             self.refusals["blocked" if refusal.blocked else "limit"] += 1
             response = self._pushback(
@@ -226,7 +255,7 @@ class Api:
             self._add_rate_headers(response)
             return response
         # Read before anything is waited for: a caller that gives up meanwhile has sent its request all the same.
-        body = await _body(request)
+        body = b"" if body_max is None else await _body(request, body_max)
         fault = self.misbehaviour.request_fault(operation)
         if latency := self.misbehaviour.latency(operation):
             await asyncio.sleep(latency)
@@ -266,7 +295,7 @@ class Api:
             case "drop_before":
                 return _Dropped()
             case "success_false":
-                return _Json(
+                return Json(
                     {
                         "success": False,
                         "errors": [{"code": "internal_error", "message": "a fault switch broke this call"}],
@@ -304,43 +333,37 @@ class Api:
         return video.as_json(self.public_url, unknown=-1 if self.misbehaviour.faults.unknown_as_minus_one else None)
 
     def _finished(self, video: Video) -> None:
+        self.uploads.forget(video.id)
         self.outbox.add("video.errored" if video.error_code else "video.ready", self._shown(video))
 
     async def _create(self, request: Request, raw: bytes) -> Response:
         try:
             body = CreateBody.model_validate_json(raw)
-        except ValidationError as error:
-            return _invalid(error)
-        problem = self._source_problem(body.source_url)
-        if problem:
-            return _error(422, "source_url_refused", problem)
-        try:
-            metadata_size = len(json.dumps(body.metadata, ensure_ascii=False, allow_nan=False).encode())
-        except ValueError:
-            return _error(422, "invalid_request", "metadata: NaN and Infinity are no JSON")
-        if metadata_size > METADATA_MAX:
-            return _error(422, "metadata_too_large", f"metadata: more than {METADATA_MAX} bytes of JSON")
+        except ValidationError as problem:
+            return invalid(problem)
+        if (refused := self._source_problem(body.source_url)) is not None:
+            return error(422, "source_url_refused", refused)
+        if (metadata_problem := body.metadata_problem()) is not None:
+            return error(422, *metadata_problem)
         faults = self.misbehaviour.faults
         key = request.headers.get("idempotency-key") if faults.idempotency_keys else None
         digest = hashlib.sha256(raw).hexdigest()
         if key is not None and (known := self.store.remembered(key)) is not None:
             if known[0] != digest:
-                return _error(422, "idempotency_key_reused", "this Idempotency-Key was used with another body")
+                return error(422, "idempotency_key_reused", "this Idempotency-Key was used with another body")
             video = self.store.get(known[1])
             assert video is not None
             await self.store.durable()
-            return _Json(self._shown(video), 201, {"idempotent-replayed": "true"})
-        if faults.in_flight is not None and self.ingest.in_flight >= faults.in_flight:
-            self.refusals["in_flight"] += 1
-            return self._pushback(
-                429, "too_many_processing", f"{faults.in_flight} videos are processing already", faults.retry_after_s
-            )
+            return Json(self._shown(video), 201, {"idempotent-replayed": "true"})
+        if (refusal := self._crowded()) is not None:
+            return refusal
         source = Source(body.source_url, body.headers, body.duration_ms)
         video = self.store.add(
             uuid.uuid4().hex,
             reference=body.reference,
             title=body.title,
             metadata=body.metadata,
+            about=body.about.model_dump(exclude_defaults=True),
             source=source,
             created_at=time.time(),
         )
@@ -348,7 +371,18 @@ class Api:
             self.store.remember(key, digest, video.id)
         self.ingest.add(video.id, source)
         await self.store.durable()
-        return _Json(self._shown(video), 201, {"location": f"/v1/videos/{video.id}"})
+        return Json(self._shown(video), 201, {"location": f"/v1/videos/{video.id}"})
+
+    def _crowded(self) -> Response | None:
+        """The refusal of one more video where as many as may be are in the making, or wait for their bytes."""
+        faults = self.misbehaviour.faults
+        if faults.in_flight is None:
+            return None
+        if self.ingest.in_flight + len(self.store.uploads_unfinished()) < faults.in_flight:
+            return None
+        self.refusals["in_flight"] += 1
+        words = f"{faults.in_flight} videos are processing already"
+        return self._pushback(429, "too_many_processing", words, faults.retry_after_s)
 
     def _source_problem(self, url: str) -> str | None:
         if local_path(url) is not None:
@@ -361,14 +395,15 @@ class Api:
     async def _get(self, request: Request, _: bytes) -> Response:
         video = self.store.get(request.path_params["id"])
         if video is None or video.state == "deleted":
-            return _no_such_video()
-        return _Json(self._shown(video))
+            return no_such_video()
+        return Json(self._shown(video))
 
     async def _delete(self, request: Request, _: bytes) -> Response:
         video = self.store.delete(request.path_params["id"])
         if video is None:
-            return _no_such_video()
+            return no_such_video()
         self.ingest.drop(video.id)
+        self.uploads.forget(video.id)
         self.outbox.add("video.deleted", self._shown(video))
         await self.store.durable()
         return Response(status_code=204)
@@ -384,11 +419,11 @@ class Api:
         faults = self.misbehaviour.faults
         limit_text = request.query_params.get("limit", "100")
         if not (limit_text.isascii() and limit_text.isdigit() and 1 <= int(limit_text) <= PAGE_MAX):
-            return _error(422, "invalid_request", f"limit: must be a number from 1 to {PAGE_MAX}")
+            return error(422, "invalid_request", f"limit: must be a number from 1 to {PAGE_MAX}")
         cursor = request.query_params.get("cursor")
         after = 0 if cursor is None else _place(cursor)
         if after is None:
-            return _error(422, "invalid_request", "cursor: is none of ours")
+            return error(422, "invalid_request", "cursor: is none of ours")
         if faults.list_repeats:
             after = 0
         limit = int(limit_text)
@@ -401,20 +436,52 @@ class Api:
     def _listing(self, videos: list[Video], next_cursor: str | None, total: int) -> Response:
         items = [self._shown(video) for video in videos]
         if self.misbehaviour.faults.list_without_paging:
-            return _Json({"videos": items})
-        return _Json({"videos": items, "next_cursor": next_cursor, "total": total})
+            return Json({"videos": items})
+        return Json({"videos": items, "next_cursor": next_cursor, "total": total})
+
+    # -- uploads
+
+    async def _announce(self, request: Request, _: bytes) -> Response:
+        return self._crowded() or await self.uploads.announce(request)
+
+    async def _upload_options(self, request: Request, _: bytes) -> Response:
+        return self.uploads.options()
+
+    async def _upload_stands(self, request: Request, _: bytes) -> Response:
+        return await self.uploads.stand(request)
+
+    async def _receive(self, request: Request, _: bytes) -> Response:
+        return await self.uploads.receive(request)
+
+    # -- text tracks and posters
+
+    async def _put_caption(self, request: Request, content: bytes) -> Response:
+        return self.attachments.put_caption(request, content) or await self._attached(request)
+
+    async def _put_poster(self, request: Request, content: bytes) -> Response:
+        return self.attachments.put_poster(request, content) or await self._attached(request)
+
+    async def _attached(self, request: Request) -> Response:
+        await self.store.durable()
+        return await self._get(request, b"")
+
+    async def _get_caption(self, request: Request, _: bytes) -> Response:
+        return self.attachments.show(request, "caption", request.path_params["language"])
+
+    async def _get_poster(self, request: Request, _: bytes) -> Response:
+        return self.attachments.show(request, "poster")
 
     # -- webhooks and controls
 
     async def _put_webhook(self, request: Request) -> Response:
         try:
-            body = WebhookBody.model_validate_json(await _body(request))
+            body = WebhookBody.model_validate_json(await _body(request, BODY_MAX))
             if body.secret is not None:
                 webhook_keys(body.secret)
-        except ValidationError as error:
-            return _invalid(error)
-        except ValueError as error:
-            return _error(422, "invalid_request", f"secret: {error}")
+        except ValidationError as problem:
+            return invalid(problem)
+        except ValueError as problem:
+            return error(422, "invalid_request", f"secret: {problem}")
         stored = self.store.registered("webhook_secret")
         secret = body.secret or self.config.webhook_secret or SecretStr(stored or "")
         if not secret.get_secret_value():
@@ -424,35 +491,40 @@ class Api:
         self.store.register("webhook_secret", secret.get_secret_value())
         self.outbox.direct(url, secret)
         await self.store.durable()
-        return _Json({"url": url, "secret": secret.get_secret_value()})
+        return Json({"url": url, "secret": secret.get_secret_value()})
 
     async def _faults(self, request: Request) -> Response:
         if request.method != "GET":
             base = self.config.faults if request.method == "PUT" else self.misbehaviour.present
             try:
-                changes = json.loads(await _body(request) or b"{}")
+                changes = json.loads(await _body(request, BODY_MAX) or b"{}")
                 if not isinstance(changes, dict):
                     raise ValueError("must be an object")
                 faults = Faults.model_validate({**base.model_dump(), **changes})
-            except ValidationError as error:
-                return _invalid(error)
-            except ValueError as error:
-                return _error(400, "invalid_json", str(error))
+            except ValidationError as problem:
+                return invalid(problem)
+            except ValueError as problem:
+                return error(400, "invalid_json", str(problem))
             self.set_faults(faults)
-        return _Json(self.misbehaviour.present.model_dump(mode="json"))
+        return Json(self.misbehaviour.present.model_dump(mode="json"))
 
     def stats(self) -> dict[str, Any]:
         """What was asked, answered and made. Counts of calls begin with the process or the last reset; those of videos
         are out of the storage."""
         states = self.store.count()
         duplicates, duplicates_ever = self.store.duplicates()
+        attached = self.store.attached_count()
         return {
             "requests": dict(sorted(self.requests.items())),
             "answers": {str(status or "dropped"): n for status, n in sorted(self.answers.items())},
             "creates": sum(states.values()),
-            "videos": {state: states.get(state, 0) for state in ("processing", "ready", "errored", "deleted")},
+            "videos": {state: states.get(state, 0) for state in STATES},
             "duplicates": duplicates,
             "duplicates_ever": duplicates_ever,
+            "uploads": self.store.announced(),
+            "bytes": self.uploads.received,
+            "captions": attached.get("caption", 0),
+            "posters": attached.get("poster", 0),
             "refusals_429": sum(self.refusals.values()),
             "refusals": {cause: self.refusals[cause] for cause in ("limit", "blocked", "in_flight", "injected")},
             "blocks": self.limits.blocks,
@@ -465,12 +537,13 @@ class Api:
         }
 
     async def _get_stats(self, request: Request) -> Response:
-        return _Json(self.stats())
+        return Json(self.stats())
 
     async def reset(self) -> None:
         """As if just started on an empty directory; where webhooks go stays."""
         await self.ingest.clear()
         self.store.clear()
+        self.uploads.clear()
         self.outbox.clear()
         self.misbehaviour.struck.clear()
         self.requests.clear()
@@ -489,7 +562,7 @@ class Api:
     async def _play(self, request: Request) -> Response:
         video = self.store.get(request.path_params["id"])
         if video is None or video.state != "ready":
-            return _no_such_video()
+            return no_such_video()
         seconds = (video.duration_ms or 0) / 1000
         return PlainTextResponse(
             f"#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXT-X-TARGETDURATION:{int(seconds) + 1}\n"
@@ -498,41 +571,27 @@ class Api:
         )
 
     async def _health(self, request: Request) -> Response:
-        return _Json({"status": "ok"})
+        return Json({"status": "ok"})
 
-    async def failed(self, request: Request, error: Exception) -> Response:
+    async def failed(self, request: Request, problem: Exception) -> Response:
         """The answer where no route fits, or where one raised an HTTPException."""
-        assert isinstance(error, HTTPException)
+        assert isinstance(problem, HTTPException)
         if not self._authorized(request):
             return self._unauthorized()
         code = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}.get(
-            error.status_code, "invalid_request"
+            problem.status_code, "invalid_request"
         )
-        return _error(error.status_code, code, error.detail, error.headers)
+        return error(problem.status_code, code, problem.detail, problem.headers)
 
 
-async def _body(request: Request) -> bytes:
-    """The request's body. Raises HTTPException 413 above BODY_MAX, before more is read."""
+async def _body(request: Request, most: int) -> bytes:
+    """The request's body. Raises HTTPException 413 above so many bytes, before more is read."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_MAX:
-            raise HTTPException(413, f"more than {BODY_MAX} bytes", {"connection": "close"})
+        if len(body) > most:
+            raise HTTPException(413, f"more than {most} bytes", {"connection": "close"})
     return bytes(body)
-
-
-def _invalid(error: ValidationError) -> Response:
-    kinds = {entry["type"]: entry["loc"] for entry in error.errors()}
-    if "json_invalid" in kinds:
-        return _error(400, "invalid_json", in_words(error))
-    long = kinds.get("string_too_long")
-    if long in (("title",), ("reference",)):
-        return _error(422, f"{long[0]}_too_long", in_words(error))
-    return _error(422, "invalid_request", in_words(error))
-
-
-def _no_such_video() -> Response:
-    return _error(404, "not_found", "there is no such video")
 
 
 def _cursor(seq: int) -> str:

@@ -14,8 +14,8 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 """Share of the calls or events that it strikes."""
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
-Operation = Literal["create", "get", "list", "lookup", "delete"]
-OPERATIONS: Final[tuple[Operation, ...]] = ("create", "get", "list", "lookup", "delete")
+Operation = Literal["create", "get", "list", "lookup", "delete", "upload", "attach"]
+OPERATIONS: Final[tuple[Operation, ...]] = ("create", "get", "list", "lookup", "delete", "upload", "attach")
 
 FaultBefore = Literal["refuse_429", "refuse_503", "error_before", "drop_before", "success_false", "html_page"]
 """Strikes before the call has any effect."""
@@ -131,7 +131,7 @@ class Faults(_Model):
     # -- limits
     limits: tuple[Limit, ...] = ()
     in_flight: int | None = Field(default=None, ge=1)
-    """Videos that may be processing at once; a create above it is refused with 429."""
+    """Videos that may be processing, or waiting for their bytes, at once; one more is refused with 429."""
     rate_headers: bool = True
     """Whether answers say what is left of the limits."""
     idempotency_keys: bool = False
@@ -212,6 +212,7 @@ class SandboxConfig(_Model):
     fetch_timeout_s: float = Field(default=600.0, gt=0)
     """Wall-clock limit of fetching one file."""
     fetch_max_bytes: int = Field(default=10_737_418_240, gt=0)
+    """Of a file that is fetched or uploaded."""
     probes_at_once: int = Field(default=4, ge=1, le=64)
     """Files fetched and probed at once, which bounds disk and processes."""
     faults: Faults = Faults()

@@ -34,7 +34,8 @@ CREATE TABLE IF NOT EXISTS videos (
     height        INTEGER,
     size          INTEGER,
     source        TEXT,
-    created_at    REAL NOT NULL
+    created_at    REAL NOT NULL,
+    about         TEXT NOT NULL DEFAULT '{}'
 );
 CREATE INDEX IF NOT EXISTS videos_reference ON videos (reference);
 CREATE INDEX IF NOT EXISTS videos_state ON videos (state);
@@ -52,16 +53,37 @@ CREATE TABLE IF NOT EXISTS idempotency (
     digest   TEXT NOT NULL,
     video_id TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS uploads (
+    id       TEXT PRIMARY KEY,
+    video_id TEXT NOT NULL UNIQUE,
+    length   INTEGER NOT NULL,
+    whole    INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS attached (
+    video_id   TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    language   TEXT NOT NULL COLLATE NOCASE,
+    content    BLOB NOT NULL,
+    media_type TEXT NOT NULL,
+    PRIMARY KEY (video_id, kind, language)
+);
 CREATE TABLE IF NOT EXISTS registered (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
 """
 
+_PLAIN: Final = (
+    "seq", "id", "reference", "title", "metadata", "state", "error_code", "error_message", "duration_ms", "width",
+    "height", "size", "created_at",
+)  # fmt: skip
 _COLUMNS: Final = (
-    "seq, id, reference, title, metadata, state, error_code, error_message,"
-    " duration_ms, width, height, size, created_at"
+    f"{', '.join(_PLAIN)}, about,"  # noqa: S608 - composed of constants
+    " (SELECT json_group_array(language) FROM attached WHERE video_id = videos.id AND kind = 'caption'),"
+    " EXISTS (SELECT 1 FROM attached WHERE video_id = videos.id AND kind = 'poster')"
 )
+_MADE: Final = "NOT EXISTS (SELECT 1 FROM uploads WHERE video_id = videos.id AND NOT whole)"
+"""Of videos whose bytes are sent, only those that have them are ones: the others were announced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +103,10 @@ class Video:
     height: int | None
     size: int | None
     created_at: float
+    about: dict[str, Any]
+    captions: tuple[str, ...] = ()
+    """Languages of its text tracks."""
+    poster: bool = False
 
     def as_json(self, public_url: str, *, unknown: int | None) -> dict[str, Any]:
         """The video as the API shows it; `unknown` stands for numbers that are not known yet."""
@@ -93,6 +119,9 @@ class Video:
             "reference": self.reference,
             "title": self.title,
             "metadata": self.metadata,
+            "about": self.about,
+            "captions": list(self.captions),
+            "poster": self.poster,
             "state": self.state,
             "error": {"code": self.error_code, "message": self.error_message} if self.error_code else None,
             "duration_ms": number(self.duration_ms),
@@ -111,6 +140,24 @@ class Source:
     url: str
     headers: dict[str, str]
     duration_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file on its way. `length` in bytes; `state` is its video's."""
+
+    id: str
+    video_id: str
+    length: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A text track or a picture, as it came."""
+
+    content: bytes
+    media_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +201,9 @@ class Store:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = OFF")
             self._db.executescript(_SCHEMA)
+            if "about" not in {row[1] for row in self._db.execute("PRAGMA table_info(videos)")}:
+                # Made by a version before videos had one.
+                self._db.execute("ALTER TABLE videos ADD COLUMN about TEXT NOT NULL DEFAULT '{}'")
         except sqlite3.OperationalError as error:
             self._db.close()
             if "locked" in str(error):
@@ -202,26 +252,33 @@ class Store:
         reference: str | None,
         title: str,
         metadata: dict[str, Any],
+        about: dict[str, Any],
         source: Source,
         created_at: float,
+        upload: tuple[str, int] | None = None,
     ) -> Video:
-        """Adds a video that is processing."""
+        """Adds a video that is processing; with `upload`, its id and length in bytes, one that waits for them."""
+        state = "processing" if upload is None else "uploading"
+        if upload is not None:
+            self._write("INSERT INTO uploads (id, video_id, length) VALUES (?, ?, ?)", (upload[0], video_id, upload[1]))
         cursor = self._write(
-            "INSERT INTO videos (id, reference, title, metadata, state, source, created_at)"
-            " VALUES (?, ?, ?, ?, 'processing', ?, ?)",
+            "INSERT INTO videos (id, reference, title, metadata, state, source, created_at, about)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 video_id,
                 reference,
                 title,
                 json.dumps(metadata),
+                state,
                 json.dumps({"url": source.url, "headers": source.headers, "duration_ms": source.duration_ms}),
                 created_at,
+                json.dumps(about),
             ),
         )
         seq = cursor.lastrowid
         assert seq is not None
         return Video(
-            seq, video_id, reference, title, metadata, "processing", None, None, None, None, None, None, created_at
+            seq, video_id, reference, title, metadata, state, None, None, None, None, None, None, created_at, about
         )
 
     def get(self, video_id: str) -> Video | None:
@@ -253,12 +310,13 @@ class Store:
         return dict(self._db.execute("SELECT state, count(*) FROM videos GROUP BY state").fetchall())
 
     def duplicates(self) -> tuple[int, int]:
-        """Videos beyond the first of each reference: those that exist now, and those ever made, deleted ones too."""
+        """Videos beyond the first of each reference: those that exist now, and those ever made, deleted ones too.
+        What was announced and never sent is none."""
         now, ever = self._db.execute(
-            "SELECT count(*) FILTER (WHERE state <> 'deleted')"
+            "SELECT count(*) FILTER (WHERE state <> 'deleted')"  # noqa: S608 - composed of constants
             "       - count(DISTINCT reference) FILTER (WHERE state <> 'deleted'),"
             "       count(*) - count(DISTINCT reference)"
-            " FROM videos WHERE reference IS NOT NULL"
+            f" FROM videos WHERE reference IS NOT NULL AND {_MADE}"
         ).fetchone()
         return now, ever
 
@@ -296,6 +354,70 @@ class Store:
         """The source of a video that is processing."""
         (source,) = self._db.execute("SELECT source FROM videos WHERE id = ?", (video_id,)).fetchone()
         return Source(**json.loads(source))
+
+    # -- uploads
+
+    def upload(self, upload_id: str) -> Upload | None:
+        """The upload; None where there is none, or where its video was deleted."""
+        found = self._uploads("u.id = ? AND v.state <> 'deleted'", upload_id)
+        return found[0] if found else None
+
+    def upload_of(self, video_id: str) -> str | None:
+        row = self._db.execute("SELECT id FROM uploads WHERE video_id = ?", (video_id,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def uploads_unfinished(self) -> list[Upload]:
+        """Those whose bytes have not all come."""
+        return self._uploads("v.state = ?", "uploading")
+
+    def uploads_processing(self) -> set[str]:
+        """The ids of those whose file is still read."""
+        return {upload.id for upload in self._uploads("v.state = ?", "processing")}
+
+    def _uploads(self, condition: str, value: str) -> list[Upload]:
+        rows = self._db.execute(
+            "SELECT u.id, u.video_id, u.length, v.state FROM uploads u JOIN videos v ON v.id = u.video_id"  # noqa: S608
+            f" WHERE {condition}",
+            (value,),
+        )
+        return [Upload(*row) for row in rows]
+
+    def uploaded(self, video_id: str) -> Source | None:
+        """Notes that all of a video's bytes have come, and returns where they are; None where that is no news."""
+        cursor = self._write("UPDATE videos SET state = 'processing' WHERE id = ? AND state = 'uploading'", (video_id,))
+        if not cursor.rowcount:
+            return None
+        self._write("UPDATE uploads SET whole = 1 WHERE video_id = ?", (video_id,))
+        return self.source(video_id)
+
+    def announced(self) -> int:
+        """Uploads ever announced."""
+        return int(self._db.execute("SELECT count(*) FROM uploads").fetchone()[0])
+
+    # -- text tracks and posters
+
+    def attach(self, video_id: str, kind: str, language: str, attached: Attached) -> None:
+        self._write(
+            "INSERT OR REPLACE INTO attached (video_id, kind, language, content, media_type) VALUES (?, ?, ?, ?, ?)",
+            (video_id, kind, language, attached.content, attached.media_type),
+        )
+
+    def attached(self, video_id: str, kind: str, language: str) -> Attached | None:
+        """What is on a video that is not deleted."""
+        row = self._db.execute(
+            "SELECT a.content, a.media_type FROM attached a JOIN videos v ON v.id = a.video_id"
+            " WHERE v.id = ? AND v.state <> 'deleted' AND a.kind = ? AND a.language = ?",
+            (video_id, kind, language),
+        ).fetchone()
+        return None if row is None else Attached(*row)
+
+    def attached_count(self) -> dict[str, int]:
+        """How many text tracks and posters are on videos that exist, by kind."""
+        rows = self._db.execute(
+            "SELECT a.kind, count(*) FROM attached a JOIN videos v ON v.id = a.video_id WHERE v.state <> 'deleted'"
+            " GROUP BY a.kind"
+        )
+        return dict(rows.fetchall())
 
     # -- idempotency keys
 
@@ -343,11 +465,13 @@ class Store:
 
     def clear(self) -> None:
         """Forgets every video, event and key; what was registered stays."""
-        for table in ("videos", "outbox", "idempotency"):
+        for table in ("videos", "outbox", "idempotency", "uploads", "attached"):
             self._write(f"DELETE FROM {table}")  # noqa: S608 - names from the line above
         self._write("DELETE FROM sqlite_sequence")
 
 
 def _video(row: Sequence[Any]) -> Video:
-    seq, video_id, reference, title, metadata, *rest = row
-    return Video(seq, video_id, reference, title, json.loads(metadata), *rest)
+    *plain, about, captions, poster = row
+    values = dict(zip(_PLAIN, plain, strict=True))
+    values["metadata"] = json.loads(values["metadata"])
+    return Video(**values, about=json.loads(about), captions=tuple(sorted(json.loads(captions))), poster=bool(poster))

@@ -45,6 +45,9 @@ async def test_a_video_is_made_shown_listed_found_and_deleted(start: Any) -> Non
         "reference": "ref-ü",
         "title": "Füße",
         "metadata": {"tenant": "a", "n": 1.5},
+        "about": {},
+        "captions": [],
+        "poster": False,
         "state": "ready",
         "error": None,
         "duration_ms": 4020,
@@ -239,7 +242,7 @@ async def test_requests_are_counted_by_method_and_route(start: Any) -> None:
         "DELETE /v1/videos/{id}": 1,
     }
     assert stats["answers"] == {"200": 3, "201": 1, "204": 1}
-    assert stats["videos"] == {"processing": 0, "ready": 0, "errored": 0, "deleted": 1}
+    assert stats["videos"] == {"uploading": 0, "processing": 0, "ready": 0, "errored": 0, "deleted": 1}
 
 
 async def test_a_reset_forgets_everything_and_goes_back_to_the_first_switches(start: Any) -> None:

@@ -104,6 +104,41 @@ async def test_a_kill_loses_no_video_no_ingest_no_event_and_no_idempotency_key(p
     assert (stats["creates"], stats["duplicates"], stats["webhooks"]["waiting"]) == (2, 0, 1)
 
 
+async def test_a_kill_loses_no_byte_of_an_upload_that_has_come(program: Program) -> None:
+    arguments = ("--ingest", "synthesize")
+    tus = {"tus-resumable": "1.0.0"}
+    sending = {**tus, "content-type": "application/offset+octet-stream"}
+    await program.start(*arguments)
+    half, whole = [await program.http.post("/v1/uploads", headers={**tus, "upload-length": "6"}) for _ in range(2)]
+    video = f"/v1/videos/{half.headers['video-id']}"
+    assert (
+        await program.http.put(f"{video}/captions/de", content=b"WEBVTT", headers={"content-type": "text/vtt"})
+    ).is_success
+    await program.http.patch(half.headers["location"], content=b"abc", headers={**sending, "upload-offset": "0"})
+    await program.end(signal.SIGKILL)
+    # As a kill between the last byte and the note of it leaves it.
+    (program.data / "uploads" / whole.headers["location"].rpartition("/")[2]).write_bytes(b"abcdef")
+    (program.data / "uploads" / "nobodys").write_bytes(b"x")
+
+    await program.start(*arguments)
+    assert not (program.data / "uploads" / "nobodys").exists()
+    found = await program.http.get(f"/v1/videos/{whole.headers['video-id']}")
+    assert found.json()["state"] in ("processing", "ready")
+    found = await program.http.get(video)
+    assert (found.json()["state"], found.json()["captions"]) == ("uploading", ["de"])
+    stands = await program.http.head(half.headers["location"], headers=tus)
+    assert stands.headers["upload-offset"] == "3"
+    last = await program.http.patch(half.headers["location"], content=b"def", headers={**sending, "upload-offset": "3"})
+    assert last.status_code == 204
+    await program.end(signal.SIGKILL)
+    await program.start(*arguments)
+
+    async def ready() -> bool:
+        return bool((await program.http.get(video)).json()["state"] == "ready")
+
+    await until(ready)
+
+
 async def test_every_answered_create_survives_a_kill_in_the_middle_of_many(program: Program) -> None:
     await program.start("--ingest", "synthesize", "--ingest-s", "600")
     answered: list[str] = []
