@@ -23,6 +23,7 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final
 from urllib.parse import unquote, urljoin
@@ -31,6 +32,7 @@ import httpx
 
 import faults
 from faults import Fault
+from governor.retry_after import parse_retry_after
 from media.addresses import Target, check_address
 from media.layout import Walker
 from media.sniff import HEAD_BYTES
@@ -51,7 +53,6 @@ _RECEIVE_BUFFER: Final = 131_072
 this still lets more than 1 MB a second through."""
 _RANGE_REFUSALS: Final = frozenset({400, 406, 416, 501})
 """Statuses with which servers answer a Range header that they don't like; asked again without one."""
-_RETRY_AFTER_MAX: Final = 3_600.0
 
 _RANGE: Final = re.compile(rb"^range:\s*bytes=(\d+)-(\d*)\s*$", re.I | re.M)
 _CONTENT_RANGE: Final = re.compile(r"^\s*bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)\s*$", re.I)
@@ -280,7 +281,7 @@ class Relay:
             raise Fault(
                 faults.of_source_status(status),
                 f"{redact(self._address)} answered {status} {response.reason_phrase}".rstrip(),
-                retry_after=_retry_after(response),
+                retry_after=parse_retry_after(response.headers.get("retry-after"), datetime.now(UTC)),
             )
         if status >= 300:
             raise Fault("source-unreachable", f"{redact(self._address)} answered {status}, leading nowhere")
@@ -484,9 +485,3 @@ def _is_empty(response: httpx.Response) -> bool:
     """Whether a 416 says that the file has no bytes, so that no range of it can be had."""
     found = _UNSATISFIED.match(response.headers.get("content-range", ""))
     return response.status_code == 416 and found is not None and int(found.group(1)) == 0
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds that the source asks to wait, where it says so in seconds; clamped to an hour."""
-    text = response.headers.get("retry-after", "").strip()
-    return min(float(text), _RETRY_AFTER_MAX) if text.isascii() and text.isdigit() and len(text) < 12 else None

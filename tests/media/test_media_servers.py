@@ -133,6 +133,23 @@ async def test_a_server_that_refuses_with_and_without_a_range_is_the_sources_fau
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize(
+    ("asks", "least", "most"),
+    [
+        ("7", 7, 7), ("1.5", 1.5, 1.5), ("-5", 0, 0), ("999999999999", 3600, 3600), ("inf", 3600, 3600),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0), ("nan", None, None), ("", None, None), ("soon", None, None),
+    ],
+)  # fmt: skip
+async def test_a_busy_source_is_given_the_time_it_asks_for(settings, asks, least, most):
+    async def handler(_: Request, reply: Reply) -> None:
+        await reply.whole(b"", "503 Busy", Retry_After=asks)
+
+    async with misbehaving(handler) as server:
+        fault = await refused(f"{server.base}/x.mp4", settings)
+    assert fault.code == "source-busy"
+    assert fault.retry_after is None if least is None else least <= fault.retry_after <= most
+
+
 # ------------------------------------------------------------------------------------------------------------- lengths
 
 
