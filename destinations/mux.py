@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from destinations import signatures
-from destinations.answers import at, has, joined, number, parsed, text
+from destinations.answers import at, following, has, joined, number, parsed, text
 from destinations.base import (
     Attachment,
     Capabilities,
@@ -278,7 +278,7 @@ class MuxDestination(Host):
         items = at(answer, "data")
         if not isinstance(items, list) or not has(answer, "next_cursor"):
             raise Fault("answer-malformed", "the answer is not a list of assets with data and next_cursor")
-        return items, text(at(answer, "next_cursor")), None
+        return items, following(at(answer, "next_cursor")), None
 
     def error_of(self, body: Any) -> tuple[str | None, str | None]:
         # UNVERIFIED: `error`; some answers of the vendor's own examples say `errors`.

@@ -23,7 +23,7 @@ MOST_OFFERED: Final = 32
 def fresh(stamp: str, *, now: float, tolerance_s: int = TOLERANCE_S) -> None:
     """Refuses a timestamp (seconds since 1970, as text) that is no number or too far away."""
     # Digits alone: the signature covers the text of the timestamp, so 1e9 or 1.0 would be another text.
-    if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12):
+    if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12 and stamp == str(int(stamp))):
         raise SignatureRefused("the timestamp is not a number of seconds")
     if abs(int(now) - int(stamp)) > tolerance_s:
         raise SignatureRefused("the timestamp is too far from now")
