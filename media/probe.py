@@ -28,6 +28,8 @@ from sources.base import Location
 
 OUTPUT_LIMIT: Final = 4_194_304
 """Bytes of JSON kept. A file with a thousand tracks needs less."""
+RECEIVE_BUFFER: Final = 32_768
+"""Bytes that wait in ffprobe's own socket. Left to the kernel it would be megabytes that the source sends in vain."""
 GROWTH_LOOK_S: Final = 0.3
 """Seconds between two looks at the size of a file that ends too early: one that is still being written grows."""
 
@@ -108,7 +110,7 @@ async def _probe_remote(ffprobe: Path, location: Location, settings: MediaSettin
     ranges = True
     while True:
         async with Relay(location, allow_private=settings.allow_private_addresses, ranges=ranges) as relay:
-            answer = await _ask(ffprobe, "http,tcp", relay.url, settings)
+            answer = await _ask(ffprobe, "http,tcp", relay.url, settings, "-recv_buffer_size", str(RECEIVE_BUFFER))
             seen = relay.seen
             if relay.crash is not None:
                 raise relay.crash
@@ -178,12 +180,14 @@ def _finding(
     return None
 
 
-async def _ask(ffprobe: Path, protocols: str, url: str, settings: MediaSettings) -> Mapping[str, Any] | None:
+async def _ask(
+    ffprobe: Path, protocols: str, url: str, settings: MediaSettings, *more: str
+) -> Mapping[str, Any] | None:
     """ffprobe's JSON, or None where it opened the input and made nothing of it. Raises Fault("probe-died") where it
     came to no conclusion, and TimeoutError."""
     argv = [
         str(ffprobe), "-v", "error", "-hide_banner", "-print_format", "json=compact=1", "-show_entries", ENTRIES,
-        "-protocol_whitelist", protocols, "-format_whitelist", FORMATS, "-i", url,
+        "-protocol_whitelist", protocols, "-format_whitelist", FORMATS, *more, "-i", url,
     ]  # fmt: skip
     try:
         finished = await run(

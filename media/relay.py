@@ -46,7 +46,7 @@ REDIRECTS_MAX: Final = 8
 """As many as ffmpeg's own HTTP client follows."""
 _CONNECT_S: Final = 15.0
 _REQUEST_LIMIT: Final = 16_384
-_BUFFER: Final = 65_536
+_BUFFER: Final = 16_384
 """Bytes that may wait between the source and ffprobe: what is read in vain when ffprobe has seen enough."""
 _RECEIVE_BUFFER: Final = 131_072
 """Bytes that the kernel may hold. Left to itself it takes megabytes that ffprobe never reads; at 100 ms of round trip
