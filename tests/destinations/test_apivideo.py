@@ -218,6 +218,40 @@ async def test_a_last_part_whose_answer_was_lost_is_not_sent_into_a_second_video
     assert server.videos[made.remote_id].content == film.read_bytes()
 
 
+async def test_a_video_that_came_whole_and_failed_before_that_was_said_is_none_either(
+    server: ApiVideoServer, open_one: Any, film: Path
+) -> None:
+    kept = Kept(kill_at=film.stat().st_size)
+    with pytest.raises(asyncio.CancelledError):
+        await open_one().upload(request_for(address=str(film)), None, keep=kept, turn=no_wait)
+    (first,) = server.videos
+    assert (await open_one().lookup("ref-1"))[0].awaits_bytes
+    server.settle(first, "errored")
+    second = await open_one().upload(request_for(address=str(film)), None, keep=Kept(), turn=no_wait)
+    assert second.remote_id != first
+
+
+async def test_a_host_that_has_everything_before_it_says_so_is_not_sent_it_for_ever(
+    server: ApiVideoServer, open_one: Any, film: Path
+) -> None:
+    class LosingTheLast(Kept):
+        async def __call__(self, transfer: Transfer) -> None:
+            await super().__call__(transfer)
+            if transfer.sent < film.stat().st_size <= transfer.sent + server.chunk_bytes and not self.lost:
+                self.lost = True
+                parts = [{"from": 0, "to": transfer.sent - 1, "total": film.stat().st_size}]
+                late = {"ingest": {"status": "uploading", "receivedBytes": parts}, "encoding": {}}
+                server.next("lost", JSONResponse(late))
+
+        lost = False
+
+    kept = LosingTheLast()
+    made = await open_one().upload(request_for(address=str(film)), None, keep=kept, turn=no_wait)
+    assert server.videos[made.remote_id].content == film.read_bytes()
+    refused = [seen.status for seen in server.seen if seen.path.endswith("/source")]
+    assert refused[-1] == 400
+
+
 async def test_only_what_came_without_a_gap_counts(server: ApiVideoServer, open_one: Any, film: Path) -> None:
     kept = Kept(kill_at=1)
     with pytest.raises(asyncio.CancelledError):

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from destinations.base import RemoteState, SignatureRefused, Transfer
 from destinations.bunny import BunnyDestination
@@ -263,6 +263,25 @@ async def test_a_file_that_had_come_whole_when_the_answer_was_lost_is_not_sent_a
     again = await open_one().upload(request_for(REF, address=str(film)), kept[-1], keep=Kept(), turn=no_wait)
     assert again.remote_id == made.remote_id
     assert [seen.method for seen in server.seen[before:]] == ["HEAD", "GET"]
+
+
+@pytest.mark.parametrize("status", [409, 423, 500])
+async def test_a_part_that_the_host_is_not_ready_for_is_sent_from_where_it_stands(
+    server: BunnyServer, open_one: Any, film: Path, status: int
+) -> None:
+    class OnceRefused(Kept):
+        async def __call__(self, transfer: Transfer) -> None:
+            await super().__call__(transfer)
+            if transfer.sent == server.chunk_bytes and len({kept.sent for kept in self}) == 2 and not self.refused:
+                self.refused = True
+                server.next(Response(status_code=status))
+
+        refused = False
+
+    kept = OnceRefused()
+    made = await open_one().upload(request_for(REF, address=str(film)), None, keep=kept, turn=no_wait)
+    assert kept.refused
+    assert server.videos[made.remote_id].content == film.read_bytes()
 
 
 # ------------------------------------------------------------------------------------------------------ before a run

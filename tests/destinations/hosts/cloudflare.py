@@ -22,6 +22,11 @@ BEGAN = datetime(2026, 1, 1, 2, 20, tzinfo=UTC)
 SHOWN = "https://customer-f33zs165nr7gyfy4.cloudflarestream.com"
 
 
+def comparable(moment: str) -> str:
+    seconds, _, fraction = moment.removesuffix("Z").partition(".")
+    return f"{seconds}.{fraction.ljust(9, '0')}"
+
+
 class CloudflareServer(TusUploads):
     kind = "cloudflare"
     options: ClassVar = {"account_id": ACCOUNT}
@@ -116,7 +121,9 @@ class CloudflareServer(TusUploads):
     def created(self, video: Video) -> str:
         place = list(self.videos).index(video.id) if video.id in self.videos else 0
         moment = BEGAN + timedelta(seconds=place // self.together * self.apart_s)
-        return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000 + 1:03d}170843Z"
+        # Nanoseconds, and no fraction where there is none.
+        fraction = f".{moment.microsecond // 1000:03d}170843" if moment.microsecond else ""
+        return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
     def body(self, video: Video) -> dict[str, Any]:
         ready = video.state == "ready"
@@ -184,9 +191,8 @@ class CloudflareServer(TusUploads):
         everything = len(bodies)
         start = query.get("start") or query.get("after")
         if start and not self.repeats:
-            # Moments of one form compare as texts; the second of one that is asked for begins with no fraction.
-            low = start.removesuffix("Z") if "." in start else start.removesuffix("Z") + ".000000000"
-            moments = [(body["created"].removesuffix("Z"), body) for body in bodies]
+            low = comparable(start)
+            moments = [(comparable(body["created"]), body) for body in bodies]
             bodies = [body for moment, body in moments if moment > low or (self.inclusive and moment == low)]
         remaining = len(bodies)
         if query.get("asc") != "true":
