@@ -60,7 +60,7 @@ class ApiVideoSource(HostedSource):
         api = Api(base_url, options, headers={"Authorization": basic(token)}, secrets=(token,))
         self._options = options
         listing = api.url("/videos", {"sortBy": "createdAt", "sortOrder": "asc"})
-        super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options), (token,))
+        super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options))
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
         return {"currentPage": str(at // self.paging.size + 1), "pageSize": str(self.paging.size)}
@@ -80,7 +80,7 @@ class ApiVideoSource(HostedSource):
         below = f"/videos/{seg(item.source_id)}"
         status = await self.ask(f"{below}/status")
         if dig(status, "encoding.playable") is not True:
-            states = {quality.get("status") for quality in dicts(dig(status, "encoding.qualities"))}
+            states = {text(quality.get("status")) for quality in dicts(dig(status, "encoding.qualities"))}
             # There is no state that says so: a video has failed when each of its renditions has.
             if states == {"failed"}:
                 raise self.failed(item, "every rendition failed")

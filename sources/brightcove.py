@@ -75,7 +75,7 @@ class BrightcoveSource(HostedSource):
         api = Api(base_url, options, secrets=(secret,), authorize=self._authorize)
         self._account = f"/v1/accounts/{seg(options.account)}"
         listing = api.url(f"{self._account}/videos", {"sort": "created_at"})
-        super().__init__(api, listing, paging("offset", PAGE_LIMIT, page_size, options), (secret,))
+        super().__init__(api, listing, paging("offset", PAGE_LIMIT, page_size, options))
 
     async def aclose(self) -> None:
         await self._oauth.aclose()
@@ -120,11 +120,18 @@ class BrightcoveSource(HostedSource):
     async def completed(self, items: list[Item]) -> list[Item]:
         """Folders are named by ids; their names are asked for once, if any is needed."""
         if self._folders is None and any(item.metadata.get("folder_id") for item in items):
-            listed = await self.list_of(self.api.url(f"{self._account}/folders", {"limit": str(PAGE_LIMIT)}), None)
-            self._folders = {
-                key: name for f in dicts(listed) if (key := text(f.get("id"))) and (name := text(f.get("name")))
-            }
+            self._folders = await self._named_folders()
         return [named(item, self._folders or {}) for item in items]
+
+    async def _named_folders(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for page in range(self.paging.max_pages):
+            params = {"limit": str(PAGE_LIMIT), "offset": str(page * PAGE_LIMIT)}
+            listed = dicts(await self.list_of(self.api.url(f"{self._account}/folders", params), None))
+            found |= {key: name for f in listed if (key := text(f.get("id"))) and (name := text(f.get("name")))}
+            if len(listed) < PAGE_LIMIT:
+                break
+        return found
 
     # ------------------------------------------------------------------------------------------------------ one video
 

@@ -84,7 +84,7 @@ class BunnySource(HostedSource):
         self._zone = zone if zone.startswith(("http://", "https://")) else f"https://{zone}"
         self._folders: Mapping[str, str] | None = None
         listing = api.url(f"{self._library}/videos", {"orderBy": "date"})
-        super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options), secrets)
+        super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options))
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
         return {"page": str(at // self.paging.size + 1), "itemsPerPage": str(self.paging.size)}
@@ -112,7 +112,7 @@ class BunnySource(HostedSource):
 
     async def locate(self, item: Item) -> Location:
         found = await self.ask(f"{self._library}/videos/{seg(item.source_id)}")
-        status = dig(found, "status")
+        status = whole(dig(found, "status"))
         if status in _FAILED:
             raise self.failed(item, reason(found))
         if status in _UNDER_WAY:

@@ -7,7 +7,7 @@ ready, a later one finds its address. The listing has neither pages nor a cursor
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -70,10 +70,7 @@ class CloudflareSource(HostedSource):
         self._options = options
         self._stream = f"/accounts/{seg(options.account)}/stream"
         listing = api.url(self._stream, {"asc": "true", "include_counts": "true"})
-        super().__init__(api, listing, paging("cursor", PAGE_LIMIT, page_size, options), (token,))
-
-    def place(self, at: int, size: int) -> Mapping[str, str]:
-        raise NotImplementedError("listed by cursor")
+        super().__init__(api, listing, paging("cursor", PAGE_LIMIT, page_size, options))
 
     async def ask_cursor(self, cursor: str | None, size: int) -> Answer:
         """The cursor is ours: from when on, which videos of that moment are known, and how many there were."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal
@@ -75,16 +74,16 @@ class HostedSource(PagedSource):
     total_field: ClassVar[str | None] = None
     id_field: ClassVar[str] = "id"
 
-    def __init__(self, api: Api, listing: httpx.URL, paging: Paging, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, api: Api, listing: httpx.URL, paging: Paging) -> None:
         super().__init__(api, listing, paging)
-        self._secrets = tuple(secrets)
         self._total: int | None = None
 
     # -------------------------------------------------------------------------------------------------- the listing
 
-    @abstractmethod
     def place(self, at: int, size: int) -> Mapping[str, str]:
-        """The parameters by which the page that begins with item `at` is asked for; by cursor, unused."""
+        """The parameters by which the page that begins with item `at` is asked for; a host that is listed by cursor has
+        `ask_cursor` instead."""
+        raise NotImplementedError
 
     async def ask_place(self, at: int, size: int) -> Answer:
         return await self.ask_at(self.listing.copy_merge_params(dict(self.place(at, size))), at, size)
@@ -231,8 +230,8 @@ def texts(found: Any) -> tuple[str, ...]:
 
 
 def seg(value: Any) -> str:
-    """One segment of a path, encoded."""
-    return quote(str(value), safe="")
+    """One segment of a path, encoded; half a character as the sign for one that is unknown."""
+    return quote(str(value).encode("utf-8", "replace"), safe="")
 
 
 def caption(

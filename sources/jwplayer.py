@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -35,12 +36,14 @@ from sources.hosted import (
     text,
     texts,
 )
-from sources.walking import Answer
+from sources.walking import Answer, whole
 
 BASE_URL: Final = "https://api.jwplayer.com"
 DELIVERY_URL: Final = "https://cdn.jwplayer.com"
 PAGE_LIMIT: Final = 100
 """UNVERIFIED; a smaller page than was asked for is noticed."""
+ALL: Final = MappingProxyType({"page_length": str(PAGE_LIMIT)})
+"""Ten are given without it; a video has fewer tracks than this."""
 REACHABLE: Final = 10_000
 """Results of one question (docs.jwplayer.com, "Listing Media")."""
 PROCESSING_WAIT_S: Final = 60.0
@@ -87,7 +90,7 @@ class JwPlayerSource(HostedSource):
         self._ranges: Sequence[Range] | None = None
         self._here = 0
         listing = api.url(f"{self._site}/media/", {"sort": "created:asc"})
-        super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options), (token,))
+        super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options))
 
     async def aclose(self) -> None:
         await self._delivery.aclose()
@@ -175,10 +178,10 @@ class JwPlayerSource(HostedSource):
             raise self.malformed("it does not say when its media were made") from None
 
     async def ask_at(self, url: Any, at: int, size: int) -> Answer:
-        whole = self._total
+        total = self._total
         answer = await super().ask_at(url, at, size)
         # The total of one range is not the library's.
-        self._total = whole if whole is not None else answer.total
+        self._total = total if total is not None else answer.total
         return answer
 
     def read(self, entry: Any, position: int) -> Item | Problem:
@@ -188,7 +191,7 @@ class JwPlayerSource(HostedSource):
         return await self.asked_for_captions(items) if self._options.captions else items
 
     async def captions_of(self, item: Item) -> tuple[Caption, ...]:
-        return tracks(await self.list_of(self.api.url(self._media(item, "/text_tracks/")), "text_tracks"))
+        return tracks(await self.list_of(self.api.url(self._media(item, "/text_tracks/"), ALL), "text_tracks"))
 
     # ------------------------------------------------------------------------------------------------------ one video
 
@@ -205,7 +208,7 @@ class JwPlayerSource(HostedSource):
         if dig(found, "hosting_type") == "external":
             return self.located(dig(found, "source_url"), what=f"{item.source_id!r} is hosted elsewhere")
         if self._options.file == "original":
-            listed = await self.ask(self._media(item, "/originals/"))
+            listed = await self.ask(self._media(item, "/originals/"), ALL)
             what = f'{item.source_id!r}: the API gives no address of its original (set file = "rendition")'
             return self.located(original(listed), what=what)
         url = self._delivery.url(f"/v2/media/{seg(item.source_id)}")
@@ -213,7 +216,7 @@ class JwPlayerSource(HostedSource):
         return self.located(file, what=f"{item.source_id!r} has no MP4 rendition")
 
     async def fresh_captions(self, item: Item) -> Sequence[Caption]:
-        return tracks(dicts(dig(await self.ask(self._media(item, "/text_tracks/")), "text_tracks")))
+        return tracks(dicts(dig(await self.ask(self._media(item, "/text_tracks/"), ALL), "text_tracks")))
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -288,7 +291,7 @@ def rendition(playlist: Any) -> str | None:
     """The highest MP4."""
     media = next(iter(dicts(dig(playlist, "playlist"))), {})
     files = [source for source in dicts(media.get("sources")) if source.get("type") == "video/mp4"]
-    best = max(files, key=lambda source: source.get("height") or 0, default={})
+    best = max(files, key=lambda source: whole(source.get("height")) or 0, default={})
     return http_or_none(best.get("file"))
 
 

@@ -68,9 +68,7 @@ class MuxSource(HostedSource):
     def __init__(self, base_url: str, options: Options, key: str, secret: str, *, page_size: int) -> None:
         api = Api(base_url, options, headers={"Authorization": basic(key, secret)}, secrets=(key, secret))
         self._options = options
-        super().__init__(
-            api, api.url("/video/v1/assets"), paging(options.paging, PAGE_LIMIT, page_size, options), (key, secret)
-        )
+        super().__init__(api, api.url("/video/v1/assets"), paging(options.paging, PAGE_LIMIT, page_size, options))
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
         # The default size of a page is documented in two ways, so it is always sent.

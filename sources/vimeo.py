@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal
 
 from settings import SourceSettings
@@ -53,7 +54,7 @@ LISTED: Final = ",".join(
     )
 )
 LOCATED: Final = "uri,status,upload.status,transcode.status,download"
-TRACKS: Final = "uri,active,language,name,type,link"
+TRACKS: Final = MappingProxyType({"fields": "uri,active,language,name,type,link", "per_page": str(PAGE_LIMIT)})
 _URI: Final = re.compile(r"/videos/([0-9]+)")
 _FAILED: Final = frozenset({"uploading_error", "transcoding_error", "quota_exceeded", "total_cap_exceeded"})
 _UNDER_WAY: Final = frozenset({"uploading", "transcode_starting", "transcoding"})
@@ -90,7 +91,7 @@ class VimeoSource(HostedSource):
         path = "/me/videos" if options.folder is None else f"/me/projects/{seg(options.folder)}/videos"
         # Oldest first: what is uploaded during the listing comes at its end, where it is found.
         listing = api.url(path, {"sort": "date", "direction": "asc", "fields": LISTED})
-        super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options), (token,))
+        super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options))
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
         return {"page": str(at // self.paging.size + 1), "per_page": str(self.paging.size)}
@@ -121,11 +122,11 @@ class VimeoSource(HostedSource):
         return self.located(dig(file, "link"), size_of(file), what=what)
 
     async def fresh_captions(self, item: Item) -> Sequence[Caption]:
-        found = await self.ask(f"/videos/{seg(item.source_id)}/texttracks", {"fields": TRACKS})
+        found = await self.ask(f"/videos/{seg(item.source_id)}/texttracks", TRACKS)
         return tracks(dicts(dig(found, "data")))
 
     def _tracks_url(self, item: Item) -> Any:
-        return self.api.url(f"/videos/{seg(item.source_id)}/texttracks", {"fields": TRACKS})
+        return self.api.url(f"/videos/{seg(item.source_id)}/texttracks", TRACKS)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading

@@ -77,7 +77,7 @@ class WistiaSource(HostedSource):
         params = {"type": "Video", "sort_by": "created", "sort_direction": "1"}
         if options.folder is not None:
             params["folder_id"] = options.folder
-        super().__init__(api, api.url("/medias", params), paging("page", PAGE_LIMIT, page_size, options), (token,))
+        super().__init__(api, api.url("/medias", params), paging("page", PAGE_LIMIT, page_size, options))
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
         return {"page": str(at // self.paging.size + 1), "per_page": str(self.paging.size)}

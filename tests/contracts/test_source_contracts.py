@@ -45,7 +45,10 @@ CONTRACTS = [
         "vimeo",
         "vimeo.json",
         "https://api.vimeo.com",
-        asked={"?fields": "described once for all calls, in prose"},
+        asked={
+            "?fields": "described once for all calls, in prose",
+            "?per_page": "described for lists of videos; UNVERIFIED for text tracks, where it can do no harm",
+        },
         answered={"download": "described beside the description: only with the scope video_files"},
         bare=unwrapped,
         how={"sparse": True},
