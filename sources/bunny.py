@@ -115,6 +115,8 @@ class BunnySource(HostedSource):
         status = whole(dig(found, "status"))
         if status in _FAILED:
             raise self.failed(item, reason(found))
+        if status is None:
+            raise self.busy(item, "Bunny's answer has no status", PROCESSING_WAIT_S)
         if status in _UNDER_WAY:
             raise self.busy(item, f"it is at {dig(found, 'encodeProgress') or 0} % at Bunny", PROCESSING_WAIT_S)
         if self._options.file == "original":

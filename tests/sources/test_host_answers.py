@@ -103,4 +103,4 @@ async def test_any_answer_about_one_video_is_an_address_or_a_fault(
                 assert isinstance(location, Location)
                 assert location.address.startswith("http")
             place.server.trouble = []
-    assert faults or options
+    assert faults or options  # what a rendition's own server says stands unaltered
