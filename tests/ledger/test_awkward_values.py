@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from ledger_rig import ACCOUNT, Library, event, item, ref, until, video, walker, write
 
 from destinations.base import RemotePage, RemoteState
+from destinations.generic import GenericDestination
 from faults import Fault
 from ledger import claims, inbox, listings, remotes
 from ledger import engine as engine_module
 from ledger.claims import Outcome
 from ledger.engine import DEPTH, Connection, Engine, clean
-from settings import LedgerSettings
+from settings import AccountSettings, LedgerSettings
 from sources.base import Problem
 
 UNINDEXABLE = "".join(chr(0x4E00 + n * 7 % 20_000) for n in range(5_000))
@@ -237,6 +238,20 @@ async def test_an_events_id_that_comes_again_with_other_content_moves_the_row_as
     assert await inbox.receive(library.engine, ACCOUNT, event(video("r1", ERRORED))) == "duplicate"
     assert await library.states() == {"ready": 1}
     assert await library.engine.fetchval("select count(*) from inbox") == 1
+
+
+@pytest.mark.parametrize("headers", [{"webhook-id": "evt-1"}, {}], ids=["with an event id", "without one"])
+async def test_the_same_delivery_three_times_has_one_effect(library: Library, headers: dict[str, str]) -> None:
+    """Without an id of its own, the video and its state tell an event from another; other bytes around it do not."""
+    await library.fill(1, state="processing", remote_id="r1")
+    host = GenericDestination(AccountSettings.model_validate({"base_url": "http://h", "token": "a-token"}))
+    effects = []
+    for more in ("", ' "sent": 2,', ' "sent": 3,'):
+        body = f'{{{more} "type": "video.ready", "data": {{"id": "r1", "state": "ready"}}}}'.encode()
+        effects.append(await inbox.receive(library.engine, ACCOUNT, host.parse_event(headers, body)))
+    assert effects == ["applied", "duplicate", "duplicate"]
+    assert await library.engine.fetchval("select count(*) from inbox") == 1
+    assert await library.states() == {"ready": 1}
 
 
 async def test_a_delivery_whose_handling_failed_leaves_no_mark_and_its_redelivery_is_handled(
