@@ -6,11 +6,13 @@ token that is new with each question.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from settings import SourceSettings
 from sources.about import About, Caption
+from sources.addresses import HIDDEN
 from sources.asking import Api
 from sources.base import Item, Location, Problem
 from sources.hosted import (
@@ -34,6 +36,7 @@ from sources.hosted import (
 BASE_URL: Final = "https://ws.api.video"
 PAGE_LIMIT: Final = 100
 PROCESSING_WAIT_S: Final = 60.0
+_TOKEN: Final = re.compile(r"/token/[^/?#]+/")
 
 
 class Options(HostOptions):
@@ -67,6 +70,10 @@ class ApiVideoSource(HostedSource):
 
     def read(self, entry: Any, position: int) -> Item | Problem:
         return video(entry, position)
+
+    def told(self, address: str | None) -> str | None:
+        """A private video's token stands in the path."""
+        return None if address is None else _TOKEN.sub(f"/token/{HIDDEN}/", super().told(address) or "")
 
     async def completed(self, items: list[Item]) -> list[Item]:
         return await self.asked_for_captions(items) if self._options.captions else items

@@ -21,7 +21,7 @@ from faults import Fault
 from settings import SourceSettings
 from sources import values
 from sources.about import NOTHING, About, Caption, Language
-from sources.addresses import canonical
+from sources.addresses import bears_secret, canonical, redact
 from sources.asking import Api, ApiOptions, Refused
 from sources.base import Item, Location, Problem
 from sources.walking import Answer, PagedSource, Paging, known, whole
@@ -121,6 +121,18 @@ class HostedSource(PagedSource):
     def identify(self, entry: Any) -> Any:
         found = dig(entry, self.id_field)
         return entry if found is None else found
+
+    def kept(self, item: Item) -> Item:
+        """Signed addresses of captions and posters are asked for again where they are used, so they are kept without
+        what they are signed with."""
+        about = item.about
+        tracks = tuple(track.model_copy(update={"address": self.told(track.address)}) for track in about.captions)
+        told = about.model_copy(update={"captions": tracks, "poster": self.told(about.poster)})
+        return replace(item, about=told)
+
+    def told(self, address: str | None) -> str | None:
+        """An address as it may be written down."""
+        return redact(address) if address is not None and bears_secret(address) else address
 
     async def asked_for_captions(self, items: list[Item]) -> list[Item]:
         """These items with the captions that `captions_of` finds, a few asked about side by side."""

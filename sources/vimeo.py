@@ -35,6 +35,7 @@ from sources.hosted import (
 BASE_URL: Final = "https://api.vimeo.com"
 PAGE_LIMIT: Final = 100
 PROCESSING_WAIT_S: Final = 60.0
+PICTURES: Final = "pictures.sizes.width,pictures.sizes.link"
 LISTED: Final = ",".join(
     (
         "uri",
@@ -48,8 +49,7 @@ LISTED: Final = ",".join(
         "tags.name",
         "privacy.view",
         "parent_folder.name",
-        "pictures.sizes.width",
-        "pictures.sizes.link",
+        PICTURES,
         "metadata.connections.texttracks.total",
     )
 )
@@ -124,6 +124,9 @@ class VimeoSource(HostedSource):
     async def fresh_captions(self, item: Item) -> Sequence[Caption]:
         found = await self.ask(f"/videos/{seg(item.source_id)}/texttracks", TRACKS)
         return tracks(dicts(dig(found, "data")))
+
+    async def fresh_poster(self, item: Item) -> str | None:
+        return poster(await self.ask(f"/videos/{seg(item.source_id)}", {"fields": PICTURES}))
 
     def _tracks_url(self, item: Item) -> Any:
         return self.api.url(f"/videos/{seg(item.source_id)}/texttracks", TRACKS)

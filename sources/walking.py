@@ -131,6 +131,10 @@ class PagedSource(ListedExtras, ABC):
         """These items with what must be asked for apart from the listing."""
         return items
 
+    def kept(self, item: Item) -> Item:
+        """The item as it may be written down, without what is good for whoever reads it."""
+        return item
+
     @abstractmethod
     async def locate(self, item: Item) -> Location:
         """As `sources.base.Source` has it."""
@@ -200,7 +204,7 @@ class PagedSource(ListedExtras, ABC):
         if short and not ended and at >= end:
             ended = not (await self.ask_place(at, self.paging.size)).entries
         following = cursors.pack(span=span, page=index + stripes, seen=guard.packed())
-        items = await self.completed(page.items)
+        items = await self._finished(page)
         return ListedPage(items, None if ended else following, page.problems, total=page.total)
 
     def _step(self, got: int) -> int:
@@ -244,14 +248,14 @@ class PagedSource(ListedExtras, ABC):
             if answer.next_cursor is None:
                 if pages == 1:
                     await self._prove_end(answer)
-                return ListedPage(await self.completed(page.items), None, page.problems, total=page.total)
+                return ListedPage(await self._finished(page), None, page.problems, total=page.total)
             guard.cursors, length = guard.cursors.step(answer.next_cursor)
             if length or answer.next_cursor == host_cursor:
                 raise Fault("listing-cycles", f"{self.shown}: the cursor after page {pages} had been followed already")
             self._capped(pages)
             host_cursor = answer.next_cursor
         following = cursors.pack(host=host_cursor, listed=listed, pages=pages, seen=guard.packed())
-        return ListedPage(await self.completed(page.items), following, page.problems, total=page.total)
+        return ListedPage(await self._finished(page), following, page.problems, total=page.total)
 
     def _guard_page(self, guard: _Guard, mark: str) -> None:
         if mark == guard.previous:
@@ -308,6 +312,9 @@ class PagedSource(ListedExtras, ABC):
                     page.items.append(item)
                 case Problem() as problem:
                     page.problems.append(problem)
+
+    async def _finished(self, page: _Page) -> list[Item]:
+        return [self.kept(item) for item in await self.completed(page.items)]
 
     def _capped(self, pages: int) -> None:
         """`pages`: how many of the host's pages come before the one just read, or have been read with more to come."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -312,6 +314,13 @@ async def test_no_secret_stands_in_any_fault(place: Place, status: int) -> None:
     for secret in secrets:
         assert secret not in " ".join(told)
         assert secret not in repr(place.host.about("x"))
+
+
+async def test_no_address_is_written_down_with_what_it_is_signed_with(place: Place) -> None:
+    pages = await place.walked()
+    written = json.dumps([(item.locator, item.about.to_json(), dict(item.metadata)) for p in pages for item in p.items])
+    assert not re.search(r"sig[0-9]|token/private|s3cret", written)
+    assert all(item.locator is None for page in pages for item in page.items)
 
 
 async def test_the_token_goes_to_the_api_and_not_to_where_files_are(place: Place) -> None:

@@ -79,10 +79,13 @@ class ApiVideoServer(Server):
             "metadata": [{"key": "course", "value": "CHEM-101"}],
             "source": {"type": "upload", "uri": f"/videos/{self.ref(clip)}/source"},
             "assets": {
-                "mp4": self.link(f"vod/{self.ref(clip)}/mp4/source.mp4"),
-                "thumbnail": self.link(f"vod/{self.ref(clip)}/thumbnail.jpg"),
+                "mp4": self.link(f"vod/{self.ref(clip)}{self.token_of(clip)}/mp4/source.mp4"),
+                "thumbnail": self.link(f"vod/{self.ref(clip)}{self.token_of(clip)}/thumbnail.jpg"),
             },
         }
+
+    def token_of(self, clip: Clip) -> str:
+        return f"/token/private{self.given}" if clip.private else ""
 
     def status(self, clip: Clip) -> dict[str, Any]:
         state = {"failed": "failed", "processing": "encoding"}.get(clip.state, "encoded")

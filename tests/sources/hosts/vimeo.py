@@ -86,8 +86,8 @@ class VimeoServer(Server):
             "parent_folder": {"name": "CHEM-101"},
             "pictures": {
                 "sizes": [
-                    {"width": 100, "link": self.lasting("small.jpg")},
-                    {"width": 1920, "link": self.lasting(f"poster{clip.number}.jpg")},
+                    {"width": 100, "link": self.link("small.jpg")},
+                    {"width": 1920, "link": self.link(f"poster{clip.number}.jpg")},
                 ]
             },
             "metadata": {"connections": {"texttracks": {"total": len(clip.tracks)}}},
