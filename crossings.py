@@ -39,12 +39,16 @@ CROSSINGS: Final = {
     "apply": "what the destination said when asked, or an event before its row was known, is applied",
     "give-up": "what has been processing for too long fails",
     "redrive": "dead letters are taken up by a new run",
+    "transfer": "how far a file has been sent is written",
     # sources and destinations, from activities
     "check-source": "the source is asked whether it can be listed",
     "list": "the source is asked for a page",
     "locate": "the source is asked where a file is",
     "probe": "a file is read",
+    "fetch": "a text track or a poster is read",
     "create": "a video is made",
+    "upload": "a file is sent",
+    "attach": "a text track or a poster is put on a video",
     "lookup": "a lost create is looked up",
     "ask": "the destination is asked for a video or a page",
     # the endpoint and its relay
