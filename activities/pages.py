@@ -149,6 +149,7 @@ class PageRun:
                 lease: Lease | None = None
                 if self._governor is not None:
                     await self._give_back()
+                    changed = self._governor.changed
                     with crossing("lease"):
                         lease = await self._governor.lease(slots, tenant=self._page.tenant)
                     starts = lease.starts
@@ -156,7 +157,7 @@ class PageRun:
                     await bench.hand.put_down(slots - len(starts))
                     slots = len(starts)
                     if not starts:
-                        await self._nap(nap_s(lease))
+                        await self._nap(nap_s(lease), changed)
                         continue
                 base = asyncio.get_running_loop().time()
                 freed = None if self._crowd is None else self._crowd.freed()
@@ -269,9 +270,14 @@ class PageRun:
         if taken and outcome.outcome not in ("again", "handed-back"):
             self._left_phase += 1
 
-    async def _nap(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(activity.wait_for_worker_shutdown(), seconds)
+    async def _nap(self, seconds: float, changed: asyncio.Event) -> None:
+        """Until the time is over, the worker is told to stop, or the account's pace has changed."""
+        reasons = [asyncio.ensure_future(event) for event in (activity.wait_for_worker_shutdown(), changed.wait())]
+        try:
+            await asyncio.wait(reasons, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for reason in reasons:
+                reason.cancel()
 
 
 class _Writer:

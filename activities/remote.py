@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -32,10 +33,12 @@ TRIES: Final = 4
 async def turn(account: Account, operation: Operation, tenant: str = "default") -> Lease:
     """Waits until the account's budget gives leave for one request of this kind, and until it may start."""
     while True:
+        changed = account.governor.changed
         with crossing("lease"):
             lease = await account.governor.lease(1, operation, tenant=tenant)
         if not lease.starts:
-            await asyncio.sleep(nap_s(lease))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), nap_s(lease))
         elif await account.governor.start(asyncio.get_running_loop().time() + lease.starts[0], lease.cuts):
             return lease
         else:

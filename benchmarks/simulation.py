@@ -194,6 +194,8 @@ class _Worker:
     held_until: float = 0.0
     streak: int = 0
     cuts: int = 0
+    naps: int = 0
+    """Counts its naps, so that the end of one that was cut short is known."""
 
 
 @dataclass
@@ -223,7 +225,7 @@ class Longhaul:
         free = HAND - worker.hand
         if not worker.asks and worker.todo[0] and (free >= LOW_WATER or not worker.hand):
             worker.asks = True
-            self.world.at(self.world.now + STATEMENT_S, self._ask, worker)
+            self.world.at(self.world.now + STATEMENT_S, self._woken, worker, worker.naps)
 
     def _ask(self, worker: _Worker) -> None:
         worker.asks = False
@@ -237,7 +239,7 @@ class Longhaul:
         if not lease.starts:
             parks = lease.why == "spent" and lease.wait_s > PARK_AFTER_S
             worker.asks = True
-            self.world.at(now + (lease.wait_s if parks else nap_s(lease)), self._ask, worker)
+            self.world.at(now + (lease.wait_s if parks else nap_s(lease)), self._woken, worker, worker.naps)
             return
         self.leases += 1
         rows = min(len(lease.starts), worker.todo[0])
@@ -247,6 +249,10 @@ class Longhaul:
         for start in lease.starts[:rows]:
             self.world.at(now + start, self._start, worker, lease, start)
         self._wake(worker)
+
+    def _woken(self, worker: _Worker, nap: int) -> None:
+        if nap == worker.naps:
+            self._ask(worker)
 
     def _start(self, worker: _Worker, lease: Lease, start: float) -> None:
         if self.world.now < worker.held_until or lease.cuts < worker.cuts:
@@ -275,11 +281,14 @@ class Longhaul:
         seconds = pause_s(Fault("rate-limited", retry_after=refused.retry_after), worker.streak)
         self.budget = pure.push_back(self.budget, seconds, "rate-limited", lease.cuts, now)
         worker.held_until = max(worker.held_until, now + seconds)
-        worker.cuts = self.budget.cuts
         self.world.at(now + WORD_S, self._told, now + seconds, self.budget.cuts)
         self._again(worker)
 
     def _told(self, until: float, cuts: int) -> None:
         for worker in self.fleet:
             worker.held_until = max(worker.held_until, until)
-            worker.cuts = max(worker.cuts, cuts)
+            if cuts > worker.cuts:
+                worker.cuts = cuts
+                worker.naps += 1
+                if worker.asks:
+                    self.world.at(self.world.now + STATEMENT_S, self._woken, worker, worker.naps)

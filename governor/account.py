@@ -43,6 +43,7 @@ class Governor:
     _stopped: bool = False
     _cuts: int = 0
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _telling: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -122,7 +123,9 @@ class Governor:
         seconds = pause_s(fault, self._streak)
         self._paused_until = max(self._paused_until, now + seconds)
         cuts = cuts if fault.code in CONGESTION else None
-        self._cuts = max(self._cuts, 0 if cuts is None else cuts + 1)
+        if cuts is not None and cuts >= self._cuts:
+            self._cuts = cuts + 1
+            self._change()
         await budgets.pause(self.engine, self.name, seconds, fault.code, cuts=cuts)
         return seconds
 
@@ -147,15 +150,28 @@ class Governor:
         """What another process, or a person, did to the account."""
         if word.account != self.name:
             return
+        before = (self._cuts, self.held)
         if word.seconds is not None:
             until = self.clock() + word.seconds
             self._paused_until = max(self._paused_until, until) if word.seconds else 0.0
         self._cuts = max(self._cuts, word.cuts or 0)
         if word.stopped is not None:
             self._stopped = word.stopped
+        if self._cuts > before[0] or (before[1] and not self.held):
+            self._change()
         if word.freed:
             self._freed.set()
             self._freed = asyncio.Event()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set when starts are free again sooner than was said: after a cut, which voids what is leased, and at the end
+        of a pause or a stop. Who waits for a start asks again; take it before asking, since each is set once."""
+        return self._changed
 
     @property
     def freed(self) -> asyncio.Event:

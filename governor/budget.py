@@ -35,9 +35,9 @@ STOPPED_S: Final = 5.0
 LINGER_S: Final = 2.0
 """Seconds after the time it was told to come again for which a tenant counts as waiting."""
 SHORTEST_WAIT_S: Final = 0.05
-APART_S: Final = 2.5
-"""Seconds between the moments at which the workers of one tenant are told to come: one for each lease's worth of
-starts, and not all at once for the same."""
+FINDING_REACH_S: Final = 2.0
+FINDING_SOON_S: Final = 1.0
+"""The same while the pace is being found out: what is leased far ahead keeps to a pace that may have changed."""
 LONGEST_TOLD_S: Final = 30.0
 SLICES: Final = 100
 """Slices of a sliding window that is spent as it comes; a unit is free again when its whole slice has passed."""
@@ -137,6 +137,8 @@ class Budget:
     cuts: int = 0
     ceiling: float | None = None
     grown_s: float = 0.0
+    flow: float = 0.0
+    """What was leased since the last cut: in seconds at the declared pace, or, where none is declared, in requests."""
     leased_at: float = 0.0
     free_at: float = 0.0
     virtual: float = 0.0
@@ -196,10 +198,13 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
     }  # fmt: skip
     least = min([own.virtual, *(max(share.virtual, budget.virtual - QUANTUM) for share in waiting.values())])
     in_turn = own.virtual <= least + QUANTUM
-    reach, soon = (REACH_S, SOON_S) if in_turn else (IDLE_S, IDLE_S)
+    adaptive = budget.adaptive
+    finding = not budget.known or adaptive < 1.0
+    ahead, near = (FINDING_REACH_S, FINDING_SOON_S) if finding else (REACH_S, SOON_S)
+    reach, soon = (ahead, near) if in_turn else (IDLE_S, IDLE_S)
 
     # -- when the next requests may start: at the latest moment that any of the limits says
-    speed = budget.factor * (budget.adaptive if budget.known else 1.0)
+    speed = budget.factor * (adaptive if budget.known else 1.0)
     rows = [
         _Row(spending.free_at, spending.limit.interval_s / speed, spending.limit.tolerance_s, price, spending)
         for spending, price in counted
@@ -209,7 +214,7 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
         # A pace that was slower when this was written must not be waited for.
         row.free_at = min(row.free_at, now + REACH_S + row.tolerance_s + row.limit.limit.largest * row.interval_s)
     rates = [
-        *([] if budget.known else [budget.adaptive * budget.factor]),
+        *([] if budget.known else [adaptive * budget.factor]),
         *([] if budget.per_s is None else [budget.per_s]),
     ]
     own_pace = 1.0 / min(rates) if rates else 0.0
@@ -234,7 +239,10 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
     if not starts and not made:
         come = max(first - soon + SHORTEST_WAIT_S, now + SHORTEST_WAIT_S)
         if in_turn:
-            come = max(come, own.told + APART_S) if own.told + APART_S <= now + LONGEST_TOLD_S else come
+            # Each at the time that the one before may have taken what there is, and not all at once for the same.
+            slowest = max([own_pace, *(row.price * row.interval_s for row in rows)])
+            behind = own.told + min(ahead - near, ask.requests * slowest)
+            come = max(come, behind) if behind <= now + LONGEST_TOLD_S else come
             own = replace(own, told=come)
         wait_s = come - now
         shares[who] = replace(own, asks_until=come + LINGER_S)
@@ -272,6 +280,9 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
         requests=budget.requests + count,
         free_at=free_at if rates else budget.free_at,
         grown_s=budget.grown_s + (min(now - budget.leased_at, growth.STEP_S) if backlogged else 0.0),
+        flow=budget.flow
+        + len(made)
+        * (max([row.price * row.limit.limit.interval_s for row in rows], default=0.0) if budget.known else 1.0),
         leased_at=now,
         # Out of turn, who is behind keeps the claim to as much as this tenant is ahead by one whole lease.
         virtual=max(budget.virtual, own.virtual - (0.0 if in_turn else QUANTUM * charge)),
@@ -354,6 +365,13 @@ def push_back(budget: Budget, seconds: float, reason: str, cuts: int | None, now
     )
     if cuts != budget.cuts:
         return after
+    if budget.known:
+        ahead = max(
+            spending.free_at - spending.limit.tolerance_s - now for spending in budget.limits if spending.limit.even
+        )
+    else:
+        ahead = budget.free_at - now
+    flow = budget.flow - max(0.0, ahead) * budget.adaptive
     return replace(
         after,
         # What is leased and not yet made is not to be made any more: the starts after this moment are free again.
@@ -368,8 +386,10 @@ def push_back(budget: Budget, seconds: float, reason: str, cuts: int | None, now
             for spending in budget.limits
         ),
         spares=(),
+        shares=MappingProxyType({who: replace(share, told=0.0) for who, share in budget.shares.items()}),
         free_at=min(budget.free_at, now),
         cuts=budget.cuts + 1,
-        ceiling=growth.ceiling_after(budget.ceiling, budget.grown_s, budget.known),
+        ceiling=growth.ceiling_after(budget.ceiling, budget.grown_s, flow, budget.known),
         grown_s=0.0,
+        flow=0.0,
     )

@@ -23,9 +23,15 @@ RAMP_S: Final = 4.0
 """Seconds from the half to just below the last ceiling."""
 BELOW: Final = 0.97
 """Of the last ceiling, what is held before anything more is tried."""
-HOLD_S: Final = 24.0
-PROBE_S: Final = 24.0
+HOLD_S: Final = 16.0
+PROBE_S: Final = 20.0
 """Seconds after which the growth beyond the last ceiling has come to as much again."""
+ABOVE: Final = 1.02
+"""Of what was sent on average, where the next ceiling is."""
+BEFORE: Final = 18.46
+"""Seconds at the last ceiling that are as much as what is sent until the growth goes beyond it."""
+PAUSE_S: Final = 1.0
+"""Seconds that the pause of a cut took, for the average."""
 STEP_S: Final = 5.0
 """Seconds of growth for one lease at most: what was not used has not been tried."""
 
@@ -45,10 +51,16 @@ def value(ceiling: float | None, grown_s: float, known: bool) -> float:
     return min(max(ceiling * share, least), most)
 
 
-def ceiling_after(ceiling: float | None, grown_s: float, known: bool) -> float:
-    """The ceiling that a refusal at this moment leaves: the pace that was refused. A refusal while the pace was held
-    below the earlier ceiling means that this was too high by more than what was left free."""
+def ceiling_after(ceiling: float | None, grown_s: float, flow: float, known: bool) -> float:
+    """The ceiling that a refusal leaves, after so many seconds of use in which `flow` was sent.
+
+    A host that lets calls gather (a token bucket, a long window) refuses late, when the pace has outgrown what it can
+    take. But from one refusal to the next it took what it could, and so the average is the better measure: since the
+    last cut, or, where that is more, since the pace was let grow beyond the last ceiling.
+    """
     refused = value(ceiling, grown_s, known)
-    held = ceiling is not None and RAMP_S <= grown_s < RAMP_S + HOLD_S
+    sent = flow / (grown_s + PAUSE_S)
+    if ceiling is not None and grown_s > RAMP_S + HOLD_S + 2.0:
+        sent = max(sent, (flow - ceiling * BEFORE) / (grown_s - RAMP_S - HOLD_S))
     least = LEAST_SHARE if known else SLOWEST_PER_S
-    return max(refused * 0.9 if held else refused, 2.0 * least)
+    return max(min(refused, max(sent * ABOVE, refused / 2.0)), 2.0 * least)

@@ -204,7 +204,9 @@ async def set_pace(
 
 
 _SET_PACE: Final = """
-with kept as (
+with woken as (
+    update share set told = 0 where account = $1
+), kept as (
     insert into account (account, factor, per_s) values ($1, $2, $3)
     on conflict (account) do update set factor = excluded.factor, per_s = excluded.per_s,
         paused_until = case when $4 then null else account.paused_until end

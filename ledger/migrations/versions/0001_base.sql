@@ -190,6 +190,7 @@ create table account (
     cuts          bigint not null default 0,
     ceiling       double precision,
     grown_s       double precision not null default 0,
+    flow          double precision not null default 0,
     leased_at     double precision not null default 0,
     free_at       double precision not null default 0,
     virtual       double precision not null default 0,
@@ -252,8 +253,8 @@ begin
     end if;
     share := case
         when grown_s < 4.0 then 0.5 + 0.47 * grown_s / 4.0
-        when grown_s < 28.0 then 0.97
-        else 0.97 + ((grown_s - 28.0) / 24.0) * ((grown_s - 28.0) / 24.0) * ((grown_s - 28.0) / 24.0) end;
+        when grown_s < 20.0 then 0.97
+        else 0.97 + ((grown_s - 20.0) / 20.0) * ((grown_s - 20.0) / 20.0) * ((grown_s - 20.0) / 20.0) end;
     return case when known then least(greatest(ceiling * share, 0.1), 1.0)
         else least(greatest(ceiling * share, 1.0), 1000.0) end;
 end $$;
@@ -310,6 +311,8 @@ declare
     bulk float8;
     due float8;
     in_turn boolean;
+    ahead float8 := 5.0;
+    near float8 := 2.5;
     reach float8;
     soon float8;
     speed float8;
@@ -319,6 +322,7 @@ declare
     names text[] := '{}';
     frees_at float8[] := '{}';
     intervals float8[] := '{}';
+    fulls float8[] := '{}';
     tolerances float8[] := '{}';
     prices float8[] := '{}';
     charge float8 := 1;
@@ -328,7 +332,10 @@ declare
     start float8;
     starts float8[];
     taken integer;
+    made integer := 0;
+    weight float8;
     come float8;
+    slowest float8;
     present bigint;
 begin
     if exists (select from unnest(named) n where n not in (select b2.name from budget b2 where b2.account = who)) then
@@ -354,6 +361,7 @@ begin
         if b.even then
             names := names || b.name;
             intervals := intervals || b.interval_s / speed;
+            fulls := fulls || b.interval_s;
             tolerances := tolerances || b.tolerance_s;
             prices := prices || price;
             -- A pace that was slower when this was written must not be waited for.
@@ -382,8 +390,12 @@ begin
     from share s
     where s.account = who and not (s.lane = by_lane and s.tenant = by_tenant) and s.asks_until >= clock;
     in_turn := own.virtual <= behind + 25.0;
-    reach := case when in_turn then 5.0 else 0.3 end;
-    soon := case when in_turn then 2.5 else 0.3 end;
+    if not known or pace_value(a.ceiling, a.grown_s, known) < 1.0 then
+        ahead := 2.0;
+        near := 1.0;
+    end if;
+    reach := case when in_turn then ahead else 0.3 end;
+    soon := case when in_turn then near else 0.3 end;
 
     -- when the next requests may start: at the latest moment that any of the limits says
     rate := least(case when known then null else pace_value(a.ceiling, a.grown_s, known) * a.factor end, a.per_s);
@@ -410,6 +422,7 @@ begin
         exit when start > clock + reach or (taken = 0 and start > clock + soon);
         starts := starts || start;
         taken := taken + 1;
+        made := made + 1;
         own_free := case when rate is null then 0 else greatest(own_free, start) + own_pace end;
         for i in 1 .. rows loop
             frees_at[i] := greatest(frees_at[i], start) + prices[i] * intervals[i];
@@ -419,7 +432,12 @@ begin
         come := greatest(first - soon + 0.05, clock + 0.05);
         own.told := coalesce(own.told, 0);
         if in_turn then
-            come := case when own.told + 2.5 <= clock + 30.0 then greatest(come, own.told + 2.5) else come end;
+            slowest := own_pace;
+            for i in 1 .. rows loop
+                slowest := greatest(slowest, prices[i] * intervals[i]);
+            end loop;
+            own.told := own.told + least(ahead - near, wanted * slowest);
+            come := case when own.told <= clock + 30.0 then greatest(come, own.told) else come end;
             own.told := come;
         end if;
         insert into share values (who, by_lane, by_tenant, by_weight, own.virtual, come + 2.0, 0, own.told)
@@ -466,7 +484,13 @@ begin
         end if;
     end loop;
     delete from spare s where s.account = who and s.start < clock;
-    update account set requests = account.requests + taken, leased_at = clock,
+    weight := case when known then 0 else 1 end;
+    for i in 1 .. rows loop
+        if known then
+            weight := greatest(weight, prices[i] * fulls[i]);
+        end if;
+    end loop;
+    update account set requests = account.requests + taken, flow = account.flow + made * weight, leased_at = clock,
         grown_s = account.grown_s + case when first > clock then least(clock - account.leased_at, 5.0) else 0 end,
         free_at = case when rate is null then account.free_at else own_free end,
         -- Out of turn, who is behind keeps the claim to as much as this tenant is ahead by one whole lease.
@@ -513,6 +537,8 @@ declare
     clock float8;
     known boolean := exists (select from budget b where b.account = who and b.even);
     refused float8;
+    sent float8;
+    ahead float8;
     before float8;
 begin
     insert into account (account) values (who) on conflict do nothing;
@@ -527,16 +553,22 @@ begin
     where account.account = who;
     if leased_cuts = a.cuts then
         refused := pace_value(a.ceiling, a.grown_s, known);
-        if a.ceiling is not null and a.grown_s >= 4.0 and a.grown_s < 28.0 then
-            refused := refused * 0.9;
+        ahead := case when known
+            then (select max(b.free_at - b.tolerance_s - clock) from budget b where b.account = who and b.even)
+            else a.free_at - clock end;
+        sent := (a.flow - greatest(0, ahead) * refused) / (a.grown_s + 1.0);
+        if a.grown_s > 22.0 then
+            sent := greatest(sent, (a.flow - greatest(0, ahead) * refused - a.ceiling * 18.46) / (a.grown_s - 20.0));
         end if;
         update account set cuts = a.cuts + 1, grown_s = 0, free_at = least(a.free_at, clock),
-            ceiling = greatest(refused, case when known then 0.2 else 2.0 end)
+            ceiling = greatest(least(refused, greatest(sent * 1.02, refused / 2.0)),
+                               case when known then 0.2 else 2.0 end), flow = 0
         where account.account = who returning * into a;
         -- What is leased and not yet made is not to be made any more: the starts after this moment are free again.
         update budget b set free_at = least(b.free_at, clock + b.tolerance_s + b.largest * b.interval_s)
         where b.account = who;
         delete from spare s where s.account = who;
+        update share s set told = 0 where s.account = who;
     end if;
     perform pg_notify('longhaul_pace',
                       json_build_object('account', who, 'seconds', seconds, 'cuts', a.cuts)::text);
