@@ -42,7 +42,7 @@ from client import (
 from connection import connect
 from destinations.checking import check_account
 from display import duration, in_order, pace_lines, phase_lines, say, verdict_table, visible, waiting_for
-from faults import REASONS, Fault
+from faults import REASONS, Fault, Scope
 from ledger import budgets, questions, remotes
 from ledger import redrive as letters
 from settings import Settings, load_settings
@@ -648,6 +648,9 @@ async def redrive(
         str | None, typer.Argument(help="Take up this run's dead letters; default: every run's.", show_default=False)
     ] = None,
     reason: Annotated[list[str] | None, typer.Option(help="Only those with this reason; repeatable.")] = None,
+    transient: Annotated[
+        bool, typer.Option("--transient", help="Only those that may succeed later; what can never succeed is left.")
+    ] = False,
     asset: Annotated[list[str] | None, typer.Option(help="Only this asset, by ref or source id; repeatable.")] = None,
     name: Annotated[str | None, typer.Option(help="The new run's name; default: from the old one's.")] = None,
     of: Annotated[
@@ -663,6 +666,11 @@ async def redrive(
     unknown = [code for code in reasons if code not in REASONS]
     if unknown:
         raise Fault("settings-refused", f"no such reason: {', '.join(unknown)}; docs/reasons.md lists them")
+    if transient:
+        passing = [code for code, known in REASONS.items() if known.scope is Scope.ROW and not known.permanent]
+        reasons = tuple(code for code in passing if not reasons or code in reasons)
+        if not reasons:
+            raise Fault("settings-refused", "every --reason given is a permanent one; leave --transient out")
     if not (run or reasons or assets):
         raise Fault("settings-refused", "say what to take up: a RUN, --reason or --asset")
     async with ledger_of(settings) as engine:

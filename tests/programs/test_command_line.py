@@ -398,6 +398,15 @@ def test_settings_that_cannot_be_read_are_said_before_anything_is_tried(desk):
     assert "no section for LONGHAUL_LEGDER__DSN" in said.err
 
 
+def test_redrive_of_what_may_succeed_later_leaves_what_never_can(desk, moved):
+    everything = desk("redrive", "moved", "--dry-run", "--json").json
+    assert everything == {"dead_letters": {"rejected: file-empty": 1, "rejected: source-not-found": 1}}
+    assert desk("redrive", "moved", "--transient", "--dry-run", "--json").json == {"dead_letters": {}}
+    assert desk("redrive", "moved", "--transient").out == "no dead letters of that kind\n"
+    said = desk("redrive", "moved", "--transient", "--reason", "file-empty")
+    assert (said.code, "permanent one" in said.err) == (1, True)
+
+
 def test_pace_shows_lowers_stops_and_restores_while_a_run_goes_on(desk):
     assert desk("pace", "sandbox", "--stop").out.splitlines()[0] == "sandbox is stopped: --restore lets it go on"
     desk("start", desk.manifest("slowed", 3), "--name", "slowed")
