@@ -11,7 +11,8 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 from pydantic import Field, StringConstraints, field_validator
 from standardwebhooks import Webhook
@@ -31,8 +32,21 @@ from destinations.answers import (
     put,
     text,
 )
-from destinations.base import Capabilities, CreateRequest, RemoteEvent, RemoteState, RemoteVideo, SignatureRefused, Turn
+from destinations.base import (
+    Attachment,
+    Capabilities,
+    CreateRequest,
+    Keep,
+    RemoteEvent,
+    RemoteState,
+    RemoteVideo,
+    SignatureRefused,
+    Transfer,
+    Turn,
+)
 from destinations.host import Host, HostOptions, credential
+from destinations.sending import LocalFile, SessionGone
+from destinations.tus import Tus, may_be_kept
 from faults import Fault
 from settings import AccountSettings
 
@@ -40,7 +54,15 @@ Path = Annotated[str, StringConstraints(pattern=r"^/[^\s]*$")]
 """A path below the account's base_url."""
 ItemPath = Annotated[str, StringConstraints(pattern=r"^/[^\s]*\{id\}[^\s]*$")]
 """A path with `{id}` where the remote id goes."""
+CaptionPath = Annotated[
+    str, StringConstraints(pattern=r"^/[^\s]*(\{id\}[^\s]*\{language\}|\{language\}[^\s]*\{id\})[^\s]*$")
+]
+"""As `ItemPath`, with `{language}` where the text track's language goes."""
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]+$")]
+
+
+CARRIED: Final = frozenset({"description", "tags", "folder", "privacy"})
+"""What `about_field` has of `sources.about.About`."""
 
 
 class Options(HostOptions):
@@ -78,6 +100,22 @@ class Options(HostOptions):
     idempotency_header: HeaderName | None = None
     """Header that carries the reference as idempotency key; None where the host honours none."""
 
+    about_field: FieldPath | None = None
+    """One object with `description`, `tags`, `folder` and `privacy`, as far as they are known; None where the host has
+    no place for them."""
+
+    # -- what else is sent
+    uploads: Literal["none", "tus"] = "none"
+    """How local files are sent. `tus`: the fields of a create are names in `Upload-Metadata`, JSON where not text."""
+    uploads_path: Path = "/v1/uploads"
+    uploads_id_header: HeaderName = "Video-Id"
+    """Header of the answer to an upload's announcement that has the video's id."""
+    uploads_chunk_bytes: int = Field(default=52_428_800, ge=1_024)
+    """What is sent with one request: each costs one of the account's budget, and a break loses no more than one."""
+    captions_path: CaptionPath | None = None
+    """Where a text track is put as WebVTT; None where the host takes none. The same for `poster_path`."""
+    poster_path: ItemPath | None = None
+
     # -- what a video looks like
     video_field: FieldPath | None = None
     """Where the video is in the answers to create and get; None: the answer is the video."""
@@ -104,6 +142,8 @@ class Options(HostOptions):
         }
     )
     """The host's state words, compared without case. A word that is missing here counts as processing."""
+    awaiting_states: tuple[str, ...] = ("uploading",)
+    """Words for a video that was announced and whose bytes have not all come."""
     reasons: dict[str, str] = Field(
         default_factory=lambda: {
             "file_empty": "file-empty",
@@ -183,6 +223,11 @@ class Options(HostOptions):
     def _states_without_case(cls, value: dict[str, RemoteState]) -> dict[str, RemoteState]:
         return {word.lower(): state for word, state in value.items()}
 
+    @field_validator("awaiting_states")
+    @classmethod
+    def _words_without_case(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(word.lower() for word in value)
+
     @field_validator("reasons")
     @classmethod
     def _reasons_are_declared(cls, value: dict[str, str]) -> dict[str, str]:
@@ -207,6 +252,7 @@ class GenericDestination(Host):
 
     def __init__(self, account: AccountSettings, *, clock: Callable[[], float] = time.time) -> None:
         """Raises Fault("settings-refused") naming the wrong option; makes no connection."""
+        self._account = account
         self._options = options = Options.of(account)
         token = account.token.get_secret_value()
         self._signers = _signers(account)
@@ -233,6 +279,10 @@ class GenericDestination(Host):
             size_max=options.size_max,
             fetches_local_paths=options.local_files,
             fetches_with_headers=options.headers_field is not None,
+            uploads=options.uploads == "tus",
+            carries=frozenset() if options.about_field is None else CARRIED,
+            captions=None if options.captions_path is None else "bytes",
+            poster=None if options.poster_path is None else "bytes",
         )
 
     @staticmethod
@@ -251,13 +301,8 @@ class GenericDestination(Host):
             raise Fault("local-file-refused", "this destination fetches http addresses; the file is a path here")
         body: dict[str, Any] = json.loads(json.dumps(options.create_extra))
         put(body, options.source_url_field, request.address)
-        put(body, options.reference_field, request.ref)
-        for path, value in (
-            (options.title_field, request.title),
-            (options.metadata_field, dict(request.metadata)),
-            (options.headers_field, dict(request.headers)),
-            (options.duration_hint_field, request.duration_ms),
-        ):
+        told = [*self._told(request), (options.headers_field, dict(request.headers))]
+        for path, value in told:
             if path is not None and value:
                 put(body, path, value)
         answer = await self._ask(
@@ -268,6 +313,76 @@ class GenericDestination(Host):
             headers={options.idempotency_header: request.ref} if options.idempotency_header else None,
         )
         return self._video(self.body_of(answer), creating=True)
+
+    def _told(self, request: CreateRequest) -> Sequence[tuple[str | None, Any]]:
+        """What a create and an upload say of a video: where it goes, and what it is."""
+        options = self._options
+        return (
+            (options.reference_field, request.ref),
+            (options.title_field, request.title),
+            (options.metadata_field, dict(request.metadata)),
+            (options.duration_hint_field, request.duration_ms),
+            (options.about_field, request.about.model_dump(mode="json", include=set(CARRIED), exclude_defaults=True)),
+        )
+
+    async def upload(self, request: CreateRequest, begun: Transfer | None, *, keep: Keep, turn: Turn) -> RemoteVideo:
+        """By tus: one request to announce, one a chunk; one or two more where an earlier attempt is gone on with."""
+        file = await LocalFile.of(request)
+        named = {} if begun is None else file.begun(begun)
+        video_id, location, start = named.get("video", ""), named.get("location", ""), None
+        tus = Tus(self._caller, self.address_of(self._account), self._account.timeout_s, self._refused, turn)
+        if video_id and not location:
+            # Its address could not be kept. What was announced and never came is given up for a new one.
+            if (found := await self._with_bytes(video_id, turn)) is not None:
+                return found
+            await turn()
+            await self.delete(video_id)
+            video_id = ""
+        if not video_id:
+            told = {name: _as_text(value) for name, value in self._told(request) if name is not None and value}
+            location, answer = await tus.create(self._options.uploads_path, file.size, told)
+            video_id, start = answer.headers.get(self._options.uploads_id_header.lower(), ""), 0
+            if not video_id:
+                raise Fault("answer-lost", "the upload was announced, and the answer has no id", landed=True)
+        place = file.place(video=video_id, **({"location": location} if may_be_kept(location) else {}))
+
+        async def sent(offset: int) -> None:
+            await keep(Transfer(place, offset))
+
+        if start == 0:
+            await sent(0)
+        try:
+            await tus.send(location, file, self._options.uploads_chunk_bytes, sent, start=start)
+        except SessionGone:
+            if (found := await self._with_bytes(video_id, turn)) is not None:
+                return found  # it had come whole, and only the answer was lost
+            if start == 0:
+                raise
+            return await self.upload(request, None, keep=keep, turn=turn)
+        return RemoteVideo(video_id, request.ref, RemoteState.PROCESSING, title=request.title)
+
+    async def _with_bytes(self, remote_id: str, turn: Turn) -> RemoteVideo | None:
+        """The video, if its bytes have come: one call."""
+        await turn()
+        found = await self.get(remote_id)
+        return None if found.awaits_bytes or found.state is RemoteState.DELETED else found
+
+    async def attach(self, remote_id: str, attachment: Attachment, *, turn: Turn) -> None:
+        """Puts a WebVTT track or a picture on a video, in place of the one that is there: one call."""
+        options, content = self._options, attachment.content
+        path = options.poster_path if attachment.kind == "poster" else options.captions_path
+        if path is None or content is None:
+            raise Fault("destination-refused-input", f"this destination takes no {attachment.kind}")
+        path = path.replace("{id}", quote(remote_id, safe="")).replace("{language}", attachment.language)
+        media_type = "text/vtt" if attachment.kind != "poster" else f"image/{attachment.format}"
+        await turn()
+        answer = await self._caller.call("PUT", path, content=content, headers={"content-type": media_type})
+        body, readable = parsed(answer.content)
+        if answer.status in (404, 410):
+            # No later try can help: there is no such video any more, or no such place.
+            raise Fault("destination-refused-input", self._refused(answer, body, False).detail)
+        if not 200 <= answer.status < 300 or readable:
+            self._read(answer)
 
     async def lookup(self, ref: str, *, turn: Turn | None = None) -> Sequence[RemoteVideo]:
         """All videos with exactly this reference: one call, or one a page where the host has no filter."""
@@ -321,10 +436,13 @@ class GenericDestination(Host):
         state = options.states.get(word.strip().lower())
         code = text(at(body, options.error_code_field))
         message = text(at(body, options.error_message_field))
+        awaits = word.strip().lower() in options.awaiting_states
         reason, detail = None, ""
         if state is RemoteState.ERRORED:
             reason = options.reasons.get(code or "", options.failed_reason)
             detail = self._caller.redacted(joined(code, message))
+        elif awaits:
+            state = RemoteState.PROCESSING
         elif state is None:
             # Not a fault: the id would be lost with it. Taken for processing, it is asked about until its deadline.
             state, detail = RemoteState.PROCESSING, f"the state {word[:40]!r} is not among the account's states"
@@ -340,6 +458,7 @@ class GenericDestination(Host):
             size=number(at(body, options.size_field)),
             playback=text(at(body, options.playback_field)),
             title=text(at(body, options.title_read_field or options.title_field)) if options.title_field else None,
+            awaits_bytes=awaits,
         )
 
     def listing_of(self, answer: Any, cursor: str) -> tuple[Sequence[Any], str | None, int | None]:
@@ -402,6 +521,10 @@ class GenericDestination(Host):
             f"{video.remote_id}:{video.state}" if video else hashlib.sha256(body).hexdigest()
         )
         return RemoteEvent(dedupe_key=key, video=video, kind=kind)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _credentials(token: str, scheme: str) -> str:
