@@ -40,7 +40,9 @@ class Accounts:
         if name not in self._open:
             settings = self.settings.account(name)
             governor = Governor(self.engine, name, settings)
-            self._open[name] = Account(name, settings, open_destination(name, settings), governor)
+            destination = open_destination(name, settings)
+            destination.observe(governor.observe)
+            self._open[name] = Account(name, settings, destination, governor)
             self._governors[name] = governor
             if self._watch is None:
                 self._watch = asyncio.get_running_loop().create_task(watch(self.engine, self._governors))

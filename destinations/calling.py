@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -86,6 +86,8 @@ class Caller:
         self._max_answer_bytes = max_answer_bytes
         self._secrets = tuple(secrets)
         self._headers = {name.lower(): value for name, value in headers.items()}
+        self.on_headers: Callable[[Mapping[str, str]], None] | None = None
+        """Told the headers of every answer of the account's own host: what is left of its limits stands there."""
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._free: list[httpx.AsyncClient] = []
         self._all: set[httpx.AsyncClient] = set()
@@ -161,6 +163,8 @@ class Caller:
                     for name in self._headers.keys() - {name.lower() for name in headers or {}}:
                         request.headers.pop(name, None)
                 response = await client.send(request, stream=True)
+                if self.on_headers is not None and self._is_own(request.url):
+                    self.on_headers(response.headers)
                 try:
                     return Answer(response.status_code, response.headers, await self._content(response, creating))
                 finally:

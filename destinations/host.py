@@ -112,6 +112,10 @@ class Host:
             ),
         )
 
+    def observe(self, on_headers: Callable[[Mapping[str, str]], None]) -> None:
+        """Tells the headers of every answer from now on."""
+        self._caller.on_headers = on_headers
+
     @classmethod
     def address_of(cls, account: AccountSettings) -> str:
         """Where its API is. Raises Fault("settings-refused") where neither the account nor the host says."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 LEDGER = {"budgets", "claims", "inbox", "listings", "redrive", "remotes", "runs"}
 READS = {
+    "budgets.pace_of",
     "claims.left",
     "inbox.state_of",
     "listings.place",
@@ -20,8 +21,8 @@ READS = {
 }
 """What only asks the ledger: a kill there changes nothing."""
 OTHERS = {
-    "governor": {"judged", "start", "went_well"},
-    "destination": {"aclose", "capabilities", "parse_event", "verify"},
+    "governor": {"changed", "freed", "judged", "observe", "start", "went_well"},
+    "destination": {"aclose", "capabilities", "observe", "parse_event", "verify"},
     "source": {"aclose", "model_dump", "stripeable"},
     "media": {"Limits"},
     "handle": set(),
