@@ -15,10 +15,10 @@ from temporalio import activity
 from activities.accounts import Account, Accounts
 from activities.items import item_of
 from activities.pages import LONGEST_NAP_S, Bench, PageRun
-from activities.remote import ask_each
+from activities.remote import ask_each, turn
 from activities.sending import send
 from crossings import crossing
-from destinations.base import CreateRequest, RemoteState, RemoteVideo
+from destinations.base import CreateRequest, RemoteState, RemoteVideo, Turn
 from faults import Fault, Scope
 from ledger import claims, inbox, remotes
 from ledger.assets import Row
@@ -156,7 +156,7 @@ async def _resolve(account: Account, row: Row) -> Outcome:
     row is as it was before, and the next claim, with a request of its own, creates it."""
     try:
         with crossing("lookup"):
-            found = _live(row, await account.destination.lookup(row.ref))
+            found = _live(row, await account.destination.lookup(row.ref, turn=_in_turn(account, row)))
     except Fault as fault:
         # Whether the earlier call landed is as open as before.
         raise Fault(fault.code, fault.detail, retry_after=fault.retry_after, landed=True) from fault
@@ -171,11 +171,20 @@ async def _found_at_once(account: Account, row: Row) -> Sequence[RemoteVideo]:
         if not lease.starts or not await account.governor.start(asyncio.get_running_loop().time() + lease.starts[0]):
             return ()
         with crossing("lookup"):
-            return _live(row, await account.destination.lookup(row.ref))
+            return _live(row, await account.destination.lookup(row.ref, turn=_in_turn(account, row)))
     except Fault as fault:
         # The row's own fault is what counts: its call may have landed.
         log.info("look-up failed", reason=fault.code, detail=fault.detail)
         return ()
+
+
+def _in_turn(account: Account, row: Row) -> Turn:
+    """For the pages of a list that a look-up walks: the first is leased with the row."""
+
+    async def in_turn() -> None:
+        await turn(account, "lookup", row.tenant)
+
+    return in_turn
 
 
 def _live(row: Row, found: Sequence[RemoteVideo]) -> Sequence[RemoteVideo]:

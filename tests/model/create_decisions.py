@@ -193,7 +193,7 @@ class _Host:
                 return _video(state)
         raise AssertionError
 
-    async def lookup(self, ref: str) -> Sequence[RemoteVideo]:
+    async def lookup(self, ref: str, *, turn: Any = None) -> Sequence[RemoteVideo]:
         match self._ask("lookup").split():
             case ["none"]:
                 return []

@@ -1,0 +1,87 @@
+"""A whole migration to each host: through Temporal, the ledger and the endpoint, with answers that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tests.destinations.hosts import ROWS
+from tests.destinations.hosts.base import HostServer
+from tests.run.conftest import media, rig_factory  # noqa: F401 - fixtures
+
+SECONDS = 2.0
+"""Of the film that the inventory finds."""
+
+
+@pytest_asyncio.fixture(params=ROWS)
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[HostServer]:
+    async with ROWS[request.param]().serving() as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def working(server: HostServer, hook: str) -> AsyncIterator[None]:
+    """The host makes what it has ready, and says so to the endpoint as it does."""
+    told: set[str] = set()
+
+    async def work() -> None:
+        async with httpx.AsyncClient() as sender:
+            while True:
+                for video in [v for v in server.listed() if v.state == "processing" and v.id not in told]:
+                    told.add(video.id)
+                    video.duration_s = SECONDS
+                    server.settle(video.id, "ready")
+                    if (body := server.event(video, "ready")) is not None:
+                        await sender.post(hook, content=body, headers=server.sign(body, server.secret, time.time()))
+                await asyncio.sleep(0.02)
+
+    task = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def account_at(server: HostServer) -> dict[str, Any]:
+    """The row's account, at a pace that no test waits for, and asked soon where no event comes."""
+    given = server.account().model_dump(exclude_unset=True)
+    fast = {"limits": [{"requests": 1000, "per_s": 1}], "settle_deadline_s": 2.0}
+    return {**given, **fast, "token": server.token, "webhook_secrets": [server.secret]}
+
+
+async def test_every_video_arrives_once_although_answers_are_lost(
+    server: HostServer,
+    rig_factory: Any,  # noqa: F811
+    unique: str,
+) -> None:
+    rig = await rig_factory(account=account_at(server))
+    server.page_max = 7
+    server.next("lost", "empty", "error-after")
+    async with working(server, f"http://127.0.0.1:{rig.settings.endpoint.port}/webhooks/sandbox"):
+        result = await rig.migrate(unique, rig.manifest(rig.videos(20)))
+    assert result["states"] == {"verified": 20}
+    refs = [video.ref for video in server.listed()]
+    assert len(refs) == len(set(refs)) == 20
+
+
+async def test_local_files_are_sent_and_verified(
+    server: HostServer,
+    rig_factory: Any,  # noqa: F811
+    media: Path,  # noqa: F811
+    unique: str,
+) -> None:
+    rig = await rig_factory(account=account_at(server))
+    async with working(server, f"http://127.0.0.1:{rig.settings.endpoint.port}/webhooks/sandbox"):
+        result = await rig.migrate(unique, rig.manifest([(f"v{n}", str(media / "good.mp4")) for n in range(3)]))
+    assert result["states"] == {"verified": 3}
+    assert [video.content for video in server.listed()] == [(media / "good.mp4").read_bytes()] * 3
