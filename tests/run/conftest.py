@@ -135,7 +135,7 @@ async def rig_factory(
                         webhook_secret=SECRET,
                         webhook_retry_s=0.2,
                         allow_local_files=True,
-                        faults=Faults(ingest="synthesize", **(faults or {})),
+                        faults=Faults.model_validate({"ingest": "synthesize", **(faults or {})}),
                     )
                 )
             )
