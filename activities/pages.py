@@ -151,7 +151,7 @@ class PageRun:
                     await self._give_back()
                     changed = self._governor.changed
                     with crossing("lease"):
-                        lease = await self._governor.lease(slots, tenant=self._page.tenant)
+                        lease = await self._governor.lease(slots, tenant=self._page.tenant, lane=self._page.lane)
                     starts = lease.starts
                     # What was not leased is waited for with empty hands: neither slots nor rows are held for nothing.
                     await bench.hand.put_down(slots - len(starts))

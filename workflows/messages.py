@@ -22,6 +22,10 @@ PLAN: tuple[Phase, ...] = ("list", "inventory", "create", "settle", "attach", "r
 RunState = Literal["running", "paused", "parked", "awaiting-approval", "cancelled", "finished", "failed"]
 
 
+Lane = Literal["bulk", "live"]
+"""Who shares an account with whom: `live` has the account's reserve, `bulk` the rest."""
+
+
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -89,6 +93,8 @@ class MigrationInput(BaseModel):
     plan: tuple[Phase, ...] = PLAN
     approval: bool = False
     """Whether to wait for a person between inventory and create."""
+    lane: Lane = "bulk"
+    """`live`: people wait for these videos. They get at least the account's `reserve` of its requests."""
     stripes: int = Field(default=1, ge=1, le=64)
     """Walkers of the listing, where the source can be walked by stripes."""
     pages_at_once: int = Field(default=8, ge=0, le=200)
@@ -240,6 +246,7 @@ class PageInput(_Message):
     passes: int = 1
     source: SourceSpec | None = None
     heartbeat_s: float = 30.0
+    lane: Lane = "bulk"
 
 
 class PageResult(_Message):

@@ -279,6 +279,7 @@ class MigrationWorkflow:
             passes=passes,
             source=asked.source if phase in ("inventory", "create", "attach") else None,
             heartbeat_s=asked.heartbeat_s,
+            lane=asked.lane,
         )
         task = asyncio.create_task(
             workflow.execute_child_workflow(
