@@ -71,7 +71,8 @@ class InventoryActivities:
         except Fault as fault:
             if fault.code != "source-forbidden" or location.is_local:
                 raise
-            fresh = await source.locate(item_of(row))
+            with crossing("locate"):
+                fresh = await source.locate(item_of(row))
             if fresh == location:
                 raise  # a lasting address, which asking again doesn't mend
             with crossing("probe"):
