@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -46,25 +47,33 @@ class AttachActivities:
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def attach(row: Row, start: float) -> Outcome:
-                lost = [words async for words in self._put_on(account, source, row)]
+                lost = await self._put_on(account, source, row)
                 if not lost:
                     return Outcome(row.ref, "attached", "attached")
                 return Outcome(row.ref, "attached", "attachment-lost", reason="attachment-lost", detail="; ".join(lost))
 
             return await PageRun(self.bench, page, attach)()
 
-    async def _put_on(self, account: Account, source: Source, row: Row) -> AsyncIterator[str]:
-        """Attaches one after the other; gives words for each that can never be. Raises Fault for what may still be."""
+    async def _put_on(self, account: Account, source: Source, row: Row) -> list[str]:
+        """Attaches one after the other; returns words for each that can never be. Raises Fault for what may still be,
+        when everything else is on the video."""
         assert row.remote_id is not None, "a video that is ready has its id"
+        lost: list[str] = []
+        later: Fault | None = None
         for name, make in self._wanted(account, source, item_of(row)):
             try:
                 attachment = await make()
                 if attachment is not None:
                     await _pushed_back(account, partial(self._attach, account, row.tenant, row.remote_id, attachment))
             except Fault as fault:
-                if fault.scope is not Scope.ROW or not fault.permanent:
+                if fault.scope is not Scope.ROW:
                     raise
-                yield f"{name}: {fault.reason.words} ({fault.detail})"
+                lost.append(f"{name}: {fault.reason.words} ({fault.detail})")
+                if not fault.permanent:
+                    later = later or fault
+        if later is not None:
+            raise Fault(later.code, "; ".join(lost), retry_after=later.retry_after)
+        return lost
 
     @staticmethod
     async def _attach(account: Account, tenant: str, remote_id: str, attachment: Attachment) -> None:
@@ -83,13 +92,17 @@ class AttachActivities:
 
         async def caption(position: int) -> Attachment:
             track = item.about.captions[position]
-            location = await source.locate_caption(item, track)
-            # Those that take bytes all take WebVTT; those that fetch take SubRip too.
-            content = as_vtt(await self._content(location, CAPTION_BYTES)) if offers.captions == "bytes" else None
+            with crossing("locate"):
+                location = await source.locate_caption(item, track)
+            content = None
+            if offers.captions == "bytes":
+                # Those that take bytes all take WebVTT; those that fetch take SubRip too.
+                content = await asyncio.to_thread(as_vtt, await self._content(location, CAPTION_BYTES))
             return Attachment(track.kind, location.address, content, language=track.language, label=track.label)
 
         async def poster() -> Attachment | None:
-            location = await source.locate_poster(item)
+            with crossing("locate"):
+                location = await source.locate_poster(item)
             if location is None:
                 return None
             if offers.poster == "address":
