@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from destinations import signatures
-from destinations.answers import at, number, parsed, text
+from destinations.answers import at, denied, number, parsed, text
 from destinations.base import (
     Attachment,
     Capabilities,
@@ -295,7 +295,7 @@ class FastPixDestination(Host):
         return text(at(body, "error.code")), ": ".join(word for word in words if word) or None
 
     def failure_of(self, body: Any) -> tuple[str | None, str | None] | None:
-        return self.error_of(body) if at(body, "success") is False else None
+        return self.error_of(body) if denied(at(body, "success")) else None
 
     def video_of(self, body: Any) -> RemoteVideo | None:
         remote_id, word = text(at(body, "id")), text(at(body, "status"))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
 from destinations import signatures
 from destinations.answers import at, following, has, joined, number, parsed, text
@@ -182,7 +183,7 @@ class MuxDestination(Host):
     async def _begun(self, upload_id: str, turn: Turn) -> Mapping[str, Any] | None:
         """An upload that was announced earlier; None where nothing more can be sent to it and nothing came of it."""
         await turn()
-        answer = await self._caller.call("GET", f"{self.upload_path}/{upload_id}")
+        answer = await self._caller.call("GET", f"{self.upload_path}/{quote(upload_id, safe='')}")
         if answer.status in (404, 410):
             return None
         upload = upload_in(self._read(answer))
@@ -191,7 +192,7 @@ class MuxDestination(Host):
     async def _asset_of(self, upload_id: str, turn: Turn) -> RemoteVideo:
         for wait_s in (*ASSET_WAITS_S, None):
             await turn()
-            upload = upload_in(await self._ask("GET", f"{self.upload_path}/{upload_id}"))
+            upload = upload_in(await self._ask("GET", f"{self.upload_path}/{quote(upload_id, safe='')}"))
             if asset_id := text(upload.get("asset_id")):
                 await turn()
                 return await self.get(asset_id)

@@ -522,6 +522,18 @@ async def test_a_local_file_arrives_byte_for_byte(server: HostServer, host: Any,
     silent(server, *kept)
 
 
+@needs("uploads")
+async def test_no_secret_is_logged_or_kept_while_a_file_is_sent(
+    server: HostServer, host: Any, film: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept()
+    server.cut_upload_after = server.chunk_bytes // 2
+    # As the programs have it (telemetry.py): httpx would log whole addresses.
+    with caplog.at_level("DEBUG"), caplog.at_level("WARNING", "httpx"), caplog.at_level("WARNING", "httpcore"):
+        await host.upload(request_for(address=str(film)), None, keep=kept, turn=no_wait)
+    silent(server, caplog.text, *kept)
+
+
 @needs("uploads", "resumes")
 async def test_an_upload_killed_midway_goes_on_where_it_was(server: HostServer, open_one: Any, film: Path) -> None:
     kept = Kept(kill_at=server.chunk_bytes)
