@@ -56,7 +56,7 @@ _MOVED: Final = """
         remote_width = coalesce(t.width, a.remote_width), remote_height = coalesce(t.height, a.remote_height),
         remote_size = coalesce(t.size, a.remote_size), playback = coalesce(t.playback, a.playback),
         claim = null, claim_key = null, claimed_by = null, claim_until = null, attempts = 0, deaths = 0,
-        not_before = null, intent_at = null, quiet_until = null,
+        not_before = null, intent_at = null, quiet_until = null, transfer = null,
         processing_at = coalesce(a.processing_at, now()), updated_at = now()
     from target t
     where a.ref = t.row_ref
@@ -115,7 +115,8 @@ async def _received(engine: Engine, account: str, event: RemoteEvent) -> str:
     key = clean(event.dedupe_key)
     if len(key) > KEY_LIMIT:
         key = "sha256:" + hashlib.sha256(key.encode()).hexdigest()
-    if event.video is None:
+    if event.video is None or event.video.awaits_bytes:
+        # One that was announced is no news: whoever sends its bytes has the row.
         await engine.execute(
             "insert into inbox (account, dedupe_key, kind, applied_at, outcome, signalled_at)"
             " values ($1, $2, $3, now(), 'ignored', now()) on conflict do nothing",
@@ -154,6 +155,7 @@ select ref from moved cross join (select count(*) from told) as told
 
 async def apply(engine: Engine, account: str, videos: Sequence[RemoteVideo]) -> int:
     """Applies what the destination said when asked (a sweep, a lookup) as if it were events; returns the rows moved."""
+    videos = [video for video in videos if not video.awaits_bytes]
     if not videos:
         return 0
     return len(await engine.fetch(_APPLY, *_applied(account, videos)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from ledger_rig import ACCOUNT, Library, event, ref, somebody_waits_for_a_lock, until, video
 
 from destinations.base import RemoteState, RemoteVideo
-from ledger import inbox, questions, remotes, runs
+from ledger import claims, inbox, questions, remotes, runs
 from ledger.engine import Engine
 from ledger.inbox import Hint
 
@@ -65,6 +66,18 @@ async def test_ready_before_the_creates_answer_is_stored_stays_ready(library: Li
     assert taken == set(library.refs), "it is the very video that this call made"
     assert dict(await library.row()) == before
     assert (await library.steps())[0]["outcome"] == "created"
+
+
+async def test_that_a_video_was_announced_takes_its_row_from_nobody_who_sends_its_bytes(library: Library) -> None:
+    await library.fill(1, state="inventoried")
+    window = await library.claimed(await library.open("create"), quiet_s=60.0)
+    announced = replace(video("r1", PROCESSING, ref=library.refs[0]), awaits_bytes=True)
+    assert await receive(library.engine, announced) == "no-effect"
+    assert await inbox.apply(library.engine, ACCOUNT, [announced]) == 0
+    assert await claims.keep_transfer(library.engine, library.refs[0], window.fence, {"place": "p", "sent": 1})
+
+    assert await receive(library.engine, video("r1", ref=library.refs[0]), "e2") == "applied"
+    assert (await library.row())["transfer"] is None, "what has come is gone on with by nobody"
 
 
 async def test_ready_before_a_row_knows_its_video_waits_until_it_does(library: Library) -> None:
