@@ -32,7 +32,8 @@ from typing import Any, Final, Literal, NoReturn, Self
 from pydantic import BaseModel, ConfigDict
 
 from faults import Fault
-from sources import cursors, values
+from sources import cursors, manifest_about, values
+from sources.about import Caption
 from sources.addresses import HIDDEN, bears_secret, canonical, redact
 from sources.base import PAGE_SIZE, Item, ListedExtras, ListedPage, Location, Problem
 
@@ -46,7 +47,7 @@ _SUFFIXES: Final[Mapping[str, Format]] = {
 _DELIMITERS: Final = (",", ";", "\t")
 """Spreadsheets write semicolons where the decimal sign is a comma, and tabs on request."""
 _REQUIRED: Final = ("id", "url")
-_KNOWN: Final = ("id", "url", "title", "size", "duration_s")
+_KNOWN: Final = ("id", "url", "title", "size", "duration_s", *manifest_about.COLUMNS)
 _UTF8_BOM: Final = b"\xef\xbb\xbf"
 _UTF16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 _PACKED: Final[Mapping[bytes, str]] = {
@@ -135,14 +136,36 @@ class ManifestSource(ListedExtras):
         again, since the item has it without."""
         if item.locator is None:
             raise Fault("source-not-found", f"{self._shown}:{item.position}: the row has no url")
-        if values.is_http(item.locator):
-            whole = await asyncio.to_thread(self._whole, item) if HIDDEN in item.locator else item.locator
-            return Location(canonical(whole), size=item.size)
-        folder = await asyncio.to_thread(self._path.parent.resolve)
-        return Location(str(folder / item.locator), size=item.size)
+        locator = item.locator
+        if HIDDEN in locator and values.is_http(locator):
+            locator = (await asyncio.to_thread(self._whole, item)).locator or ""
+        return await self._at(locator, item.size)
 
-    def _whole(self, item: Item) -> str:
-        """The address as it stands in the item's row, or, where the file has changed, in the first row with its id."""
+    async def locate_caption(self, item: Item, caption: Caption) -> Location:
+        """As `locate`, for one of the row's captions."""
+        address = caption.address
+        if address is not None and HIDDEN in address and values.is_http(address):
+            whole = await asyncio.to_thread(self._whole, item)
+            address = next((c.address for c in whole.about.captions if c.key == caption.key), None)
+        if address is None:
+            raise Fault("source-not-found", f"{self._shown}:{item.position}: no {caption.language} captions any more")
+        return await self._at(address)
+
+    async def locate_poster(self, item: Item) -> Location | None:
+        """As `locate`, for the row's poster."""
+        address = item.about.poster
+        if address is not None and HIDDEN in address and values.is_http(address):
+            address = (await asyncio.to_thread(self._whole, item)).about.poster
+        return None if address is None else await self._at(address)
+
+    async def _at(self, address: str, size: int | None = None) -> Location:
+        if values.is_http(address):
+            return Location(canonical(address), size=size)
+        folder = await asyncio.to_thread(self._path.parent.resolve)
+        return Location(str(folder / address), size=size)
+
+    def _whole(self, item: Item) -> Item:
+        """The item as it stands in its row, or, where the file has changed, in the first row with its id."""
         with self._opened() as (file, _):
             layout = self._layout(file)
             marks = self._marks(file, layout)
@@ -150,11 +173,11 @@ class ManifestSource(ListedExtras):
             near = self._rows(file, layout, offset, line)
             for row in itertools.chain(itertools.islice(near, _MARK_EVERY), self._rows(file, layout, *marks[0])):
                 try:
-                    read, address = _read(row, layout)
+                    read, whole = _read(row, layout)
                 except _Wrong:
                     continue
                 if (read.source_id, read.locator) == (item.source_id, item.locator):
-                    return address
+                    return whole
         raise Fault(
             "source-not-found", f"{self._shown}: has no row with the id {item.source_id!r} and its url any more"
         )
@@ -314,12 +337,18 @@ class ManifestSource(ListedExtras):
 
     def _columns(self, names: Sequence[str], line: int) -> tuple[str, ...]:
         seen: dict[str, int] = {}
+        columns = []
         for at, name in enumerate(names, start=1):
-            key = name.casefold()
+            try:
+                known = name.casefold() if name.casefold() in _KNOWN else manifest_about.column(name) or name
+            except manifest_about.Unreadable as wrong:
+                self._refuse(str(wrong), line, name)
+            key = known.casefold()
             if key and key in seen:
                 self._refuse(f"is named twice (cells {seen[key]} and {at}); rename or remove one", line, name)
             seen[key] = at
-        return tuple(name.casefold() if name.casefold() in _KNOWN else name for name in names)
+            columns.append(known)
+        return tuple(columns)
 
     # ------------------------------------------------------------------------------------------------------- the rows
 
@@ -504,7 +533,10 @@ def _object(line: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for key, entry in value.items():
         known = key.strip().casefold()
-        name = known if known in _KNOWN else key
+        try:
+            name = known if known in _KNOWN else manifest_about.column(key.strip()) or key
+        except manifest_about.Unreadable as wrong:
+            raise _Wrong(wrong.column[:100], str(wrong)) from None
         if name in fields:
             raise _Wrong(name, "stands twice in this object; remove one")
         fields[name] = entry
@@ -546,17 +578,27 @@ def _finite(text: str) -> float:
     return number
 
 
-def _read(row: _Row, layout: _Layout) -> tuple[Item, str]:
-    """The item of a row, its address without the secrets that it may bear, and the address as it stands."""
+def _read(row: _Row, layout: _Layout) -> tuple[Item, Item]:
+    """The item of a row as it may be written down, its addresses without the secrets that they may bear; and whole."""
     if row.wrong is not None:
         raise _Wrong(None, row.wrong)
     fields = _cells(row.content, layout) if isinstance(row.content, list) else _object(row.content)
-    item = _item(fields, row.line)
-    address = item.locator or ""
-    if values.is_http(address) and bears_secret(address):
-        # What the ledger and the workflows are given of it, and so keep.
-        item = dataclasses.replace(item, locator=redact(address))
-    return item, address
+    whole = _item(fields, row.line)
+    return _kept(whole), whole
+
+
+def _kept(item: Item) -> Item:
+    """What the ledger and the workflows are given of it, and so keep."""
+    about = item.about
+    if about.poster is not None or about.captions:
+        tracks = tuple(track.model_copy(update={"address": _told(track.address)}) for track in about.captions)
+        about = about.model_copy(update={"captions": tracks, "poster": _told(about.poster)})
+    return dataclasses.replace(item, locator=_told(item.locator), about=about)
+
+
+def _told(address: str | None) -> str | None:
+    secret = address is not None and values.is_http(address) and bears_secret(address)
+    return redact(address or "") if secret else address
 
 
 def _item(fields: Mapping[str, Any], line: int) -> Item:
@@ -571,10 +613,14 @@ def _item(fields: Mapping[str, Any], line: int) -> Item:
         size = values.size(fields.get("size"))
         column = "duration_s"
         duration_ms = values.duration_ms(fields.get("duration_s"))
+        about = manifest_about.about(fields)
+    except manifest_about.Unreadable as wrong:
+        raise _Wrong(wrong.column, str(wrong)) from None
     except ValueError as error:
         raise _Wrong(column, str(error)) from None
-    metadata = {name: value for name, value in fields.items() if name not in _KNOWN}
-    return Item(source_id, locator, line, title, size, duration_ms, metadata)
+    ours = manifest_about.CAPTIONS
+    metadata = {name: value for name, value in fields.items() if name not in _KNOWN and not name.startswith(ours)}
+    return Item(source_id, locator, line, title, size, duration_ms, metadata, about)
 
 
 # ------------------------------------------------------------------------------------------------------- same file?

@@ -454,7 +454,7 @@ values = st.recursive(
 )
 objects = st.fixed_dictionaries(
     {"id": st.text(min_size=1).filter(lambda t: t.strip() and t.isprintable()) | st.integers(), "url": st.just("u")},
-    optional={"note": values, "tags": values},
+    optional={"note": values, "marks": values},
 )
 lines = st.one_of(
     objects.map(json.dumps),

@@ -71,7 +71,7 @@ async def test_known_columns_are_read_and_further_ones_kept(tmp_path: Path) -> N
 async def test_json_lines_are_read_alike(tmp_path: Path) -> None:
     path = manifest(
         tmp_path,
-        '\ufeff{"id": 7, "url": "https://host/a.mp4", "title": "é\\n", "size": 1e3, "duration_s": 0, "tags": ["x"]}\r\n'
+        '\ufeff{"id": 7, "url": "https://host/a.mp4", "title": "é\\n", "size": 1e3, "duration_s": 0, "keys": ["x"]}\r\n'
         " \r\n"
         '{"ID": "8", "url": "b.mp4", "size": null, "title": null, "note": null}',
         "m.jsonl",
@@ -79,7 +79,7 @@ async def test_json_lines_are_read_alike(tmp_path: Path) -> None:
     (page,) = await walk(path)
 
     assert page.items == [
-        Item("7", "https://host/a.mp4", 1, "é", 1000, None, {"tags": ["x"]}),
+        Item("7", "https://host/a.mp4", 1, "é", 1000, None, {"keys": ["x"]}),
         Item("8", "b.mp4", 3),
     ]
     assert page.skipped_blank == 1
