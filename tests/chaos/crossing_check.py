@@ -13,6 +13,7 @@ READS = {
     "listings.place",
     "listings.tally",
     "remotes.age_s",
+    "remotes.oldest",
     "remotes.seen",
     "remotes.waiting",
     "runs.holds",
@@ -24,7 +25,7 @@ OTHERS = {
     "governor": {"changed", "freed", "judged", "observe", "start", "went_well"},
     "destination": {"aclose", "capabilities", "observe", "parse_event", "verify"},
     "source": {"aclose", "model_dump", "stripeable"},
-    "media": {"Limits"},
+    "media": {"Inspection", "Limits"},
     "handle": set(),
     "question": set(),
 }

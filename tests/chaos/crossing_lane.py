@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle, WorkflowUpdateStage
 from temporalio.service import RPCError
 
 from benchmarks.fleet import Fleet
@@ -29,6 +29,9 @@ VARIABLES = {
     "LONGHAUL_ACCOUNTS__SANDBOX__TIMEOUT_S": "2",
     "LONGHAUL_ACCOUNTS__SANDBOX__QUIET_S": "4",
     "LONGHAUL_ACCOUNTS__SANDBOX__SETTLE_DEADLINE_S": "4",
+    "LONGHAUL_ACCOUNTS__SANDBOX__OPTIONS__CAPTIONS_PATH": "/v1/videos/{id}/captions/{language}",
+    "LONGHAUL_ACCOUNTS__SANDBOX__OPTIONS__UPLOADS": "tus",
+    "LONGHAUL_ACCOUNTS__SANDBOX__OPTIONS__UPLOADS_CHUNK_BYTES": "4096",
     "LONGHAUL_WORKER__LEASE_S": "5",
     "LONGHAUL_WORKER__ROWS_IN_HAND": str(HAND),
     "LONGHAUL_ENDPOINT__RELAY_INTERVAL_S": "0.05",
@@ -178,9 +181,17 @@ class Lane:
             self.fleet.kill(name)
             self.next(name, point)
 
-    def manifest(self, run: str, address: str) -> None:
-        rows = "".join(f"{run}-{n},{address}?v={n}\n" for n in range(VIDEOS))
-        (self.fleet.folder / f"{run}.csv").write_text("id,url\n" + rows, encoding="utf-8")
+    def manifest(self, run: str, address: str, *, caption: str | None = None) -> None:
+        """Rows of one video each, under addresses of their own, or with one path for all; with `caption`, the address
+        of their text track too."""
+        local = address.startswith("/")
+        rows = [[f"{run}-{n}", address if local else f"{address}?v={n}"] for n in range(VIDEOS)]
+        head = ["id", "url"]
+        if caption is not None:
+            head.append("captions.en")
+            rows = [[*row, caption] for row in rows]
+        text = "".join(",".join(row) + "\n" for row in [head, *rows])
+        (self.fleet.folder / f"{run}.csv").write_text(text, encoding="utf-8")
 
     async def death(self, child: Child, point: str, stage: Stage) -> None:
         """Waits until the process has killed itself; fails where the run gets by without."""
@@ -259,6 +270,52 @@ async def cancelled_and_taken_up(stage: Stage) -> dict[str, int]:
     await later.begin()
     states: dict[str, int] = (await later.result())["states"]
     return states
+
+
+async def caption_all(stage: Stage) -> None:
+    """Each video has a text track."""
+    fleet = stage.fleet
+    (fleet.folder / "media" / "en.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nHello\n", encoding="utf-8")
+    files = fleet.url("files")
+    stage.lane.manifest(stage.run, f"{files}/good.mp4", caption=f"{files}/en.srt")
+
+
+async def captioned(stage: Stage) -> dict[str, int]:
+    """Each video's text track is on it."""
+    states: dict[str, int] = (await stage.result())["states"]
+    rows = await stage.fleet.engine.fetch("select ref from asset where tenant = $1", stage.lane.tenant)
+    refs = {row["ref"] for row in rows}
+    found = [video["captions"] for video in await stage.fleet.videos() if video["reference"] in refs]
+    assert found == [["en"]] * VIDEOS
+    return states
+
+
+async def send_all(stage: Stage) -> None:
+    """The files are on the workers' machine alone."""
+    stage.lane.manifest(stage.run, str(stage.fleet.folder / "media" / "good.mp4"))
+
+
+async def sent(stage: Stage) -> dict[str, int]:
+    """Every file has come, and no place to go on from is left."""
+    states: dict[str, int] = (await stage.result())["states"]
+    rows = await stage.fleet.engine.fetch("select ref, transfer from asset where tenant = $1", stage.lane.tenant)
+    assert [row["transfer"] for row in rows] == [None] * VIDEOS
+    return states
+
+
+async def set_pace(stage: Stage) -> None:
+    """A person's wish; whether it was heard is asked afterwards."""
+    assert stage.handle is not None
+    await when_asked(stage, "awaiting-approval")
+    await stage.handle.start_update("pace", {"per_s": 500.0}, wait_for_stage=WorkflowUpdateStage.ACCEPTED)
+
+
+async def pace_is_set(stage: Stage) -> None:
+    assert stage.handle is not None
+    async with asyncio.timeout(60):
+        while (await stage.handle.execute_update("pace", {}))["per_s"] != 500.0:
+            await asyncio.sleep(0.1)
+    await approve(stage)
 
 
 async def reject_all(stage: Stage) -> None:

@@ -12,13 +12,20 @@ import pytest_asyncio
 from crossing_check import unguarded, used
 from crossing_lane import (
     ENDPOINT,
+    VIDEOS,
     Lane,
     Scenario,
     approve,
     approve_late,
     cancel_at_approval,
     cancelled_and_taken_up,
+    caption_all,
+    captioned,
+    pace_is_set,
     reject_all,
+    send_all,
+    sent,
+    set_pace,
 )
 
 from crossings import CROSSINGS
@@ -41,6 +48,11 @@ SCENARIOS = {
     "apply": Scenario(faults=NO_EVENTS),
     "give-up": Scenario(faults=NO_EVENTS),
     "redrive": Scenario(prepare=reject_all),
+    "fetch": Scenario(prepare=caption_all, verify=captioned),
+    "attach": Scenario(prepare=caption_all, verify=captioned),
+    "upload": Scenario(prepare=send_all, verify=sent),
+    "transfer": Scenario(prepare=send_all, verify=sent),
+    "pace": Scenario(given={"approval": True}, meanwhile=set_pace, afterwards=pace_is_set),
     "receive": Scenario(ENDPOINT),
     "hints": Scenario(ENDPOINT, faults=SLOW),
     "signal": Scenario(ENDPOINT, faults=SLOW),
@@ -55,6 +67,9 @@ CASES: Mapping[str, tuple[str, Scenario]] = {
         for side in ("before", "after")
     },
     # The same crossings from other places.
+    "transfer:before, within a file": ("transfer:before#9", SCENARIOS["transfer"]),
+    "transfer:after, within a file": ("transfer:after#9", SCENARIOS["transfer"]),
+    "locate:after, of a text track": (f"locate:after#{VIDEOS + 2}", SCENARIOS["attach"]),
     "budget:after, given back": ("budget:after#2", Scenario()),
     "run-state:before, going on": ("run-state:before#2", Scenario(given={"approval": True}, meanwhile=approve_late)),
     "run-state:after, going on": ("run-state:after#2", Scenario(given={"approval": True}, meanwhile=approve_late)),
