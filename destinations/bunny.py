@@ -20,7 +20,7 @@ from pydantic import Field
 
 import faults
 from destinations import signatures
-from destinations.answers import at, joined, number, parsed, text
+from destinations.answers import at, denied, joined, number, parsed, text
 from destinations.base import (
     Attachment,
     Capabilities,
@@ -158,7 +158,8 @@ class BunnyDestination(Host):
         return RemoteVideo(remote_id, request.ref, RemoteState.PROCESSING, title=request.title)
 
     def _check_privacy(self, request: CreateRequest) -> None:
-        if request.about.privacy in ("private", "unlisted") and not self._options.private_library:
+        hidden = request.about.privacy in ("private", "unlisted")
+        if hidden and not self._options.private_library and not self._account.publish_private:
             raise Fault("private-refused", "whether a video can be seen is a setting of the whole library here")
 
     async def upload(self, request: CreateRequest, begun: Transfer | None, *, keep: Keep, turn: Turn) -> RemoteVideo:
@@ -281,7 +282,7 @@ class BunnyDestination(Host):
         return code, text(at(body, "message")) or text(at(body, "Message")) or text(at(body, "title"))
 
     def failure_of(self, body: Any) -> tuple[str | None, str | None] | None:
-        if at(body, "success") is not False:
+        if not denied(at(body, "success")):
             return None
         return text(at(body, "statusCode")), text(at(body, "message"))
 

@@ -20,7 +20,7 @@ from pydantic import Field
 
 import faults
 from destinations import signatures
-from destinations.answers import at, joined, number, parsed, text
+from destinations.answers import at, denied, joined, number, parsed, text
 from destinations.base import (
     Attachment,
     Capabilities,
@@ -273,13 +273,14 @@ class CloudflareDestination(Host):
         ]
         here = [item for _, item in new]
         total = _whole(at(answer, "total"))
+        told = None if cursor else total
         if len(items) < self._options.list_limit and (total is None or total <= len(items)):
-            return here, None, None
+            return here, None, told
         if new:
             last = new[-1][0]
             ids = {str(at(item, "uid")) for moment, item in new if moment == last}
             ids |= place.ids if last == place.moment else frozenset()
-            return here, _Place(place.seen + len(new), last, frozenset(ids)).cursor, None
+            return here, _Place(place.seen + len(new), last, frozenset(ids)).cursor, told
         # Whether "total" counts from "start" on or everything is documented in two ways: by either this may be the end.
         if total is None or (total > len(items) and total > place.seen):
             raise Fault(
@@ -296,7 +297,7 @@ class CloudflareDestination(Host):
         return text(at(body, "errors.0.code")), text(at(body, "errors.0.message"))
 
     def failure_of(self, body: Any) -> tuple[str | None, str | None] | None:
-        return None if at(body, "success") is not False else self.error_of(body)
+        return self.error_of(body) if denied(at(body, "success")) else None
 
     def reason_of(self, status: int, code: str | None, *, creating: bool) -> str:
         # A token of the wrong form is answered 400, and a missing right 401 or 403 with the code of a wrong token.

@@ -186,7 +186,8 @@ async def test_a_private_video_goes_only_into_a_library_that_is_private(
     closed = open_one(options={"private_library": True})
     assert "privacy" in closed.capabilities.carries
     await closed.create(request_for(REF, about=About(privacy="private")))
-    assert len(server.videos) == 1
+    await open_one(publish_private=True).create(request_for(REF, about=About(privacy="private")))
+    assert len(server.videos) == 2
 
 
 # ----------------------------------------------------------------------------------------------------------- uploads

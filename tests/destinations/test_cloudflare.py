@@ -90,6 +90,7 @@ async def test_what_is_made_during_a_walk_comes_at_its_end(server: CloudflareSer
         server.add(f"ref-{n}")
     host = open_one(list_limit=4)
     page = await host.list_page(None)
+    assert page.total == 9
     ids = [video.remote_id for video in page.videos]
     late = server.add("ref-late").id
     del server.videos[next(iter(server.videos))]
