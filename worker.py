@@ -77,7 +77,7 @@ def activities_of(kind: str, bench: Bench, settings: Settings, accounts: Account
                 run.estimate,
                 run.finish_run,
                 SettleActivities(bench.engine, settings).settle_page,
-                ReconcileActivities(bench, settings).reconcile_page,
+                ReconcileActivities(bench).reconcile_page,
             ]
         case "probe":
             return [

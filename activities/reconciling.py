@@ -9,7 +9,6 @@ from temporalio import activity
 from activities.accounts import Accounts
 from activities.pages import Bench, PageRun
 from activities.remote import walk_all
-from destinations import capabilities
 from destinations.base import RemoteState, RemoteVideo
 from ledger import remotes
 from ledger.assets import Row
@@ -38,26 +37,23 @@ class RemoteListingActivities:
 @dataclass(slots=True)
 class ReconcileActivities:
     bench: Bench
-    settings: Settings
 
     @activity.defn
     async def reconcile_page(self, page: PageInput) -> PageResult:
         """Compares each of the page's videos with the destination's view: "verified", or "mismatched" with words."""
         view = await remotes.seen(self.bench.engine, page.account, page.run, page.page)
-        tells_state = capabilities(page.account, self.settings.account(page.account)).list_tells_state
 
         async def held_against(row: Row, start: float) -> Outcome:
-            return verdict(row, view.get(row.remote_id or ""), tells_state=tells_state)
+            return verdict(row, view.get(row.remote_id or ""))
 
         return await PageRun(self.bench, page, held_against)()
 
 
-def verdict(row: Row, video: RemoteVideo | None, *, tells_state: bool = True) -> Outcome:
-    """What the destination's view of a video says about its row. A list that doesn't tell states (`tells_state`) shows
-    that the video is there, which had been ready before."""
+def verdict(row: Row, video: RemoteVideo | None) -> Outcome:
+    """What the destination's view of a video says about its row."""
     if video is None:
         return _mismatched(row, "remote-missing", f"{row.remote_id} is not in the destination's list")
-    if video.state is not RemoteState.READY and (tells_state or video.state is not RemoteState.PROCESSING):
+    if video.state is not RemoteState.READY:
         return _mismatched(row, "state-differs", f"the destination calls {video.remote_id} {video.state.value}")
     if video.ref is not None and video.ref != row.ref:
         return _mismatched(row, "reference-differs", f"{video.remote_id} carries {video.ref}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -15,7 +16,7 @@ from activities.accounts import Account
 from activities.heartbeats import note
 from activities.pages import nap_s
 from crossings import crossing
-from destinations.base import RemoteVideo
+from destinations.base import RemotePage, RemoteVideo
 from faults import Fault, Scope
 from ledger import remotes
 from ledger.budgets import Lease
@@ -60,6 +61,9 @@ async def walk_all(engine: Engine, account: Account, run: str) -> tuple[int, int
         requests += 1
         if page.next_cursor is not None and page.next_cursor == cursor:
             raise Fault("answer-malformed", f"the list of {account.name} gives the same cursor again: {cursor!r}")
+        if not account.destination.capabilities.list_tells_state:
+            page, asked = await _with_states(engine, account, run, page)
+            requests += asked
         with crossing("remote-page"):
             kept = await remotes.write_page(engine, account.name, walk, page)
         if not kept:
@@ -70,6 +74,29 @@ async def walk_all(engine: Engine, account: Account, run: str) -> tuple[int, int
         cursor = page.next_cursor
         if cursor is None:
             return videos, requests
+
+
+async def _with_states(engine: Engine, account: Account, run: str, page: RemotePage) -> tuple[RemotePage, int]:
+    """A page of a list that tells no states, with those of the run's own videos, each asked for; and how many were."""
+    with crossing("remote-page"):
+        own = await remotes.own(engine, account.name, run, [video.remote_id for video in page.videos])
+    told = {video.remote_id: video for video in await ask_each(account, own)}
+    videos = [
+        replace(
+            listed,
+            state=single.state,
+            reason=single.reason,
+            detail=single.detail,
+            duration_ms=single.duration_ms,
+            width=single.width,
+            height=single.height,
+            size=single.size,
+        )
+        if (single := told.get(listed.remote_id)) is not None
+        else listed
+        for listed in page.videos
+    ]
+    return replace(page, videos=videos), len(own)
 
 
 async def ask_each(account: Account, remote_ids: Sequence[str]) -> list[RemoteVideo]:

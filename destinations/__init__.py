@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from destinations.apivideo import ApiVideoDestination
-from destinations.base import Capabilities, Destination
+from destinations.base import Destination
 from destinations.bunny import BunnyDestination
 from destinations.cloudflare import CloudflareDestination
 from destinations.fastpix import FastPixDestination
@@ -93,8 +93,3 @@ def open_destination(name: str, account: AccountSettings) -> Destination:
         return _kind(account)(account)
     except Fault as fault:
         raise Fault(fault.code, f"accounts.{name}.{fault.detail}") from None
-
-
-def capabilities(name: str, account: AccountSettings) -> Capabilities:
-    """What the account's host offers, for whoever makes no calls to it. Raises as `open_destination`."""
-    return open_destination(name, account).capabilities

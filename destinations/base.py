@@ -102,7 +102,8 @@ class Capabilities:
     event_carries_ref: bool
     list_limit: int
     list_tells_state: bool = True
-    """Whether videos in its list say their state. Where not, they are `processing` in it, and asked for one by one."""
+    """Whether videos in its list say their state and measures. Where not, they are `processing` in it, and what a run
+    has to know of its own is asked for one by one."""
     ref_max: int | None = None
     title_max: int | None = None
     """In characters."""

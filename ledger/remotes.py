@@ -94,6 +94,17 @@ async def write_page(engine: Engine, account: str, walk: RemoteWalk, page: Remot
     )
 
 
+async def own(engine: Engine, account: str, run: str, remote_ids: Sequence[str]) -> Sequence[str]:
+    """Those of these videos at the destination that are the run's."""
+    found = await engine.fetch(
+        "select remote_id from asset where account = $1 and run = $2 and remote_id = any($3::text[])",
+        account,
+        run,
+        [clean(remote_id) for remote_id in remote_ids],
+    )
+    return [record["remote_id"] for record in found]
+
+
 _SEEN: Final = """
 select r.* from remote r join asset a on a.account = r.account and a.remote_id = r.remote_id
 where r.account = $1 and a.run = $2 and a.page = $3

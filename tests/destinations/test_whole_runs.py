@@ -28,8 +28,8 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[HostServer]:
 
 
 @contextlib.asynccontextmanager
-async def working(server: HostServer, hook: str) -> AsyncIterator[None]:
-    """The host makes what it has ready, and says so to the endpoint as it does."""
+async def working(server: HostServer, hook: str, seconds: float = SECONDS) -> AsyncIterator[None]:
+    """The host makes what it has ready, of this length, and says so to the endpoint as it does."""
     told: set[str] = set()
 
     async def work() -> None:
@@ -37,7 +37,7 @@ async def working(server: HostServer, hook: str) -> AsyncIterator[None]:
             while True:
                 for video in [v for v in server.listed() if v.state == "processing" and v.id not in told]:
                     told.add(video.id)
-                    video.duration_s = SECONDS
+                    video.duration_s = seconds
                     server.settle(video.id, "ready")
                     if (body := server.event(video, "ready")) is not None:
                         await sender.post(hook, content=body, headers=server.sign(body, server.secret, time.time()))
@@ -85,3 +85,16 @@ async def test_local_files_are_sent_and_verified(
         result = await rig.migrate(unique, rig.manifest([(f"v{n}", str(media / "good.mp4")) for n in range(3)]))
     assert result["states"] == {"verified": 3}
     assert [video.content for video in server.listed()] == [(media / "good.mp4").read_bytes()] * 3
+
+
+async def test_a_film_of_another_length_at_the_host_is_a_mismatch(
+    server: HostServer,
+    rig_factory: Any,  # noqa: F811
+    unique: str,
+) -> None:
+    rig = await rig_factory(account=account_at(server))
+    hook = f"http://127.0.0.1:{rig.settings.endpoint.port}/webhooks/sandbox"
+    async with working(server, hook, seconds=30.0):
+        result = await rig.migrate(unique, rig.manifest(rig.videos(3)))
+    assert result["states"] == {"mismatched": 3}
+    assert result["reasons"] == {"mismatched": {"duration-differs": 3}}
