@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,13 @@ async def begin(rig: Any, run: str, folder: Path) -> Any:
     return await rig.client.start_workflow("MigrationWorkflow", given, id=migration_id(run), task_queue="longhaul")
 
 
-async def test_a_folder_arrives_at_a_host_that_takes_bytes(rig_factory, unique, media):
+async def test_a_folder_arrives_at_a_host_that_takes_bytes(rig_factory, unique, media, tmp_path):
+    folder = tmp_path / "library"
+    folder.mkdir()
+    for name in ("good.mp4", "other.mp4", "empty.mp4", "page.mp4"):
+        shutil.copy(media / name, folder / name)
     rig = await rig_factory(faults={"ingest": "fetch"}, account=ACCOUNT)
-    result = await (await begin(rig, unique, media)).result()
+    result = await (await begin(rig, unique, folder)).result()
     assert result["states"] == {"verified": 2, "rejected": 2}, "good and other; the empty file and the page"
     stats = rig.sandbox.stats()
     size = (media / "good.mp4").stat().st_size
