@@ -176,6 +176,7 @@ class PageRun:
                 if lease is not None:
                     self._unused += [(lease, start) for start in starts[used:]]
                 if window is None:
+                    await self._give_back()
                     return
                 if window.full and self._crowd is not None and freed is not None:
                     await bench.hand.put_down(slots)
@@ -186,6 +187,10 @@ class PageRun:
                 for row, start in zip(window.rows, starts, strict=False):
                     self._open[window.fence, row.ref] = row
                     rows.create_task(self._one(window, row, base + start, None if lease is None else (lease, start)))
+                if self._unused:
+                    # Fewer rows than asked for: there are no more. What was leased for them is others' at once.
+                    await self._give_back()
+                    return
             finally:
                 await bench.hand.put_down(slots - used)
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import time
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -87,7 +88,8 @@ def account(limits: Limits, **more: Any) -> AccountSettings:
     )
 
 
-STRATEGIES: Final = ("naive", "fixed-concurrency", "own-halving", "longhaul")
+OURS: Final = "longhaul"
+STRATEGIES: Final = ("naive", "fixed-concurrency", "own-halving", OURS)
 
 
 def simulate(strategy: str, model: Model, assets: int, *, of: int, seed: int) -> dict[str, float]:
@@ -197,40 +199,65 @@ async def real(assets: int) -> dict[str, float]:
     }
 
 
+@dataclass(frozen=True)
+class _Task:
+    strategy: str
+    model: str
+    assets: int
+    of: int
+    seed: int
+
+    def __call__(self) -> dict[str, float]:
+        return simulate(self.strategy, models()[self.model], self.assets, of=self.of, seed=self.seed)
+
+
 def measure(assets: int, peer_assets: int, seed: int, real_assets: int) -> dict[str, Any]:
+    known = [name for name, model in models().items() if model.known]
     found: dict[str, Any] = {}
-    for strategy in STRATEGIES:
-        figures: dict[str, dict[str, float]] = {}
-        for name, model in models().items():
-            began = time.monotonic()
-            count = assets if strategy == "longhaul" else min(assets, peer_assets)
-            figures[name] = figure = simulate(strategy, model, count, of=assets, seed=seed)
-            words = ", ".join(f"{key} {value:g}" for key, value in figure.items())
-            print(f"{strategy:18} {name:47} {words}  ({time.monotonic() - began:.1f} s)", flush=True)
-        known = [figures[name] for name, model in models().items() if model.known]
-        found[strategy] = {
-            "share_of_spendable": min(figure["share_of_spendable"] for figure in known),
-            "refusals_per_10k": max(figure["refusals_per_10k"] for figure in known),
-            "blocks": sum(figure["blocks"] for figure in known),
-            "time_vs_minimum": max(figure["time_vs_minimum"] for figure in known),
-            "share_of_unknown": min(
-                figures[name]["share_of_spendable"] for name, model in models().items() if not model.known
-            ),
-            "models": figures,
+    with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
+        # The long ones first.
+        running = {
+            (strategy, name): pool.submit(
+                _Task(strategy, name, assets if strategy == OURS else min(assets, peer_assets), assets, seed)
+            )
+            for strategy in reversed(STRATEGIES)
+            for name in models()
         }
-    recoveries = {
-        "declared": max(recovery_s(known=True, seed=seed + n, slow_for_s=1800.0 + 7 * n) for n in range(5)),
-        "unknown": max(recovery_s(known=False, seed=seed + n, slow_for_s=1800.0 + 7 * n) for n in range(5)),
-    }
-    ours = found["longhaul"]
-    ours["recovery_s"] = round(max(recoveries.values()), 1)
-    ours["recoveries"] = recoveries
-    ours["tenant_share_error"] = round(tenant_share_error(assets=max(2_000, assets // 40), seed=seed), 4)
-    print(f"recovery after a lifted limit: {recoveries}; tenants' shares are off by {ours['tenant_share_error']:.2%}")
+        recovering = {
+            word: [pool.submit(_recovery, word == "declared", seed + n, 1800.0 + 7 * n) for n in range(5)]
+            for word in ("declared", "unknown")
+        }
+        sharing = pool.submit(_sharing, max(2_000, assets // 40), seed)
+        for strategy in STRATEGIES:
+            figures = {name: running[strategy, name].result() for name in models()}
+            for name, figure in figures.items():
+                words = ", ".join(f"{key} {value:g}" for key, value in figure.items())
+                print(f"{strategy:18} {name:47} {words}", flush=True)
+            found[strategy] = {
+                "share_of_spendable": min(figures[name]["share_of_spendable"] for name in known),
+                "refusals_per_10k": max(figures[name]["refusals_per_10k"] for name in known),
+                "blocks": sum(figures[name]["blocks"] for name in known),
+                "time_vs_minimum": max(figures[name]["time_vs_minimum"] for name in known),
+                "share_of_unknown": min(figures[name]["share_of_spendable"] for name in models() if name not in known),
+                "models": figures,
+            }
+        ours = found[OURS]
+        ours["recoveries"] = {word: max(one.result() for one in several) for word, several in recovering.items()}
+        ours["recovery_s"] = max(ours["recoveries"].values())
+        ours["tenant_share_error"] = round(sharing.result(), 4)
+    print(f"recovery: {ours['recoveries']} s; tenants' shares are off by {ours['tenant_share_error']:.2%}", flush=True)
     if real_assets:
         ours["real"] = asyncio.run(real(real_assets))
         print(f"for real, 4 workers: {ours['real']}")
     return {"assets": assets, "peer_assets": min(assets, peer_assets), "seed": seed, **found}
+
+
+def _recovery(known: bool, seed: int, slow_for_s: float) -> float:
+    return recovery_s(known=known, seed=seed, slow_for_s=slow_for_s)
+
+
+def _sharing(assets: int, seed: int) -> float:
+    return tenant_share_error(assets=assets, seed=seed)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 CONGESTION: Final = frozenset({"rate-limited", "destination-busy"})
 """Refusals that cut the pace; other faults of an account only pause it."""
+SURE_AFTER_S: Final = 3.0
+"""Seconds for which an allowance must have been spent: others may just be giving back what they leased too much."""
 PARK_AFTER_S: Final = 60.0
 """A spent allowance that is renewed sooner is waited for; for a later one the run parks."""
 
@@ -36,6 +38,7 @@ class Governor:
     account: AccountSettings
     clock: Callable[[], float] = time.monotonic
     _limits: Sequence[Limit] | None = None
+    _late_s: float | None = None
     _failures: int = 0
     _drops: int = 0
     _streak: int = 0
@@ -43,6 +46,7 @@ class Governor:
     _stopped: bool = False
     _cuts: int = 0
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
+    _spent_since: float | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _telling: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -68,11 +72,16 @@ class Governor:
             # Somebody deleted a limit under the running fleet. What was spent of it is unknown: all of it, then.
             await budgets.declare(self.engine, self.name, self.limits, only_missing=True, spent=True)
             leased = await self._lease(requests, operation, tenant, lane)
-        spent = leased.why == "spent" or (leased.why == "paused" and leased.reason == "allowance-spent")
-        if spent and leased.wait_s > PARK_AFTER_S:
-            which = f"limit {leased.reason!r}" if leased.why == "spent" else "by the host's own count"
-            raise Fault("allowance-spent", f"{self.name}: {which}", retry_after=leased.wait_s)
-        return leased
+        if leased.why == "paused" and leased.reason == "allowance-spent" and leased.wait_s > PARK_AFTER_S:
+            raise Fault("allowance-spent", f"{self.name}: by the host's own count", retry_after=leased.wait_s)
+        if leased.why != "spent" or leased.wait_s <= PARK_AFTER_S:
+            self._spent_since = None
+            return leased
+        now = self.clock()
+        self._spent_since = now if self._spent_since is None else self._spent_since
+        if now - self._spent_since < SURE_AFTER_S:
+            return replace(leased, wait_s=1.0)
+        raise Fault("allowance-spent", f"{self.name}: limit {leased.reason!r}", retry_after=leased.wait_s)
 
     async def _lease(self, requests: int, operation: str, tenant: str, lane: str) -> Lease:
         return await budgets.lease(
@@ -92,9 +101,11 @@ class Governor:
         account was paused, stopped or cut meanwhile (`cuts` is the lease's), or this process stood still for so long
         that the call would come together with others'."""
         loop = asyncio.get_running_loop()
+        if self._late_s is None:
+            self._late_s = late_s(self.account)
         await asyncio.sleep(max(0.0, at - loop.time()))
         void = cuts is not None and cuts < self._cuts
-        return not self.held and not void and loop.time() <= at + late_s(self.account)
+        return not self.held and not void and loop.time() <= at + self._late_s
 
     @property
     def held(self) -> bool:

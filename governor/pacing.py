@@ -110,10 +110,14 @@ def fastest_s(account: AccountSettings, requests: int) -> float | None:
 
 
 def late_s(account: AccountSettings) -> float:
-    """Seconds after its start time in which a leased call may still be made: later, it would come together with
-    others', and a short window would notice."""
-    shortest = min((limit.per_s for limit in _declared(account) if limit.evenly), default=math.inf)
-    return min(max(0.1 * shortest, 0.25), 2.0)
+    """Seconds after its start time in which a leased call may still be made: half of what the part of the limits that
+    `spend` leaves free can bear. Later, it would come together with others'."""
+    room = 4.0
+    for declared, limit in zip(_declared(account), limits_of(account), strict=True):
+        if limit.even:
+            whole = declared.requests - declared.floor
+            room = min(room, whole * limit.interval_s - limit.window_s - limit.tolerance_s)
+    return max(room / 2.0, 0.1)
 
 
 def pause_s(fault: Fault, streak: int) -> float:

@@ -330,6 +330,8 @@ async def test_a_spent_daily_allowance_is_the_runs_fault_with_the_time_at_which_
     pace = governor(engine, limits=[day])
     await pace.declare()
     assert len((await pace.lease(25)).starts) == 10, "the floor is left"
+    assert not (await pace.lease(1)).starts, "others may be giving back what they leased too much"
+    pace.clock = lambda: time.monotonic() + 5
     with pytest.raises(Fault) as fault:
         await pace.lease(1)
     assert fault.value.code == "allowance-spent"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults import Fault
-from governor.pacing import FIRST_PAUSE_S, LONGEST_PAUSE_S, TOLERANCE, fastest_s, limits_of, pause_s
+from governor.pacing import FIRST_PAUSE_S, LONGEST_PAUSE_S, TOLERANCE, fastest_s, late_s, limits_of, pause_s
 from settings import OPERATIONS, AccountSettings, Operation
 
 
@@ -107,3 +107,10 @@ def test_what_the_destination_asks_for_is_what_it_gets(retry_after: float, strea
 @given(streak=st.integers(1, 10**6))
 def test_a_pause_is_never_shorter_than_a_second_nor_longer_than_five_minutes(streak: int) -> None:
     assert FIRST_PAUSE_S <= pause_s(Fault("destination-busy"), streak) <= LONGEST_PAUSE_S
+
+
+@pytest.mark.parametrize(
+    ("limits", "seconds"), [([(1200, 300.0)], 2.0), ([(40, 2.0)], 0.11), ([(1200, 300.0), (5, 1.0)], 0.1), ([], 2.0)]
+)
+def test_a_call_may_be_late_by_what_is_left_free_of_the_limits(limits: list[tuple[int, float]], seconds: float) -> None:
+    assert late_s(account(*limits)) == pytest.approx(seconds, abs=0.01)
