@@ -11,27 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from settings import SourceSettings
+from sources import claims
 from sources.about import About, Caption
 from sources.addresses import HIDDEN
-from sources.asking import Api
+from sources.asking import Api, ApiOptions
 from sources.base import Item, Location, Problem
-from sources.hosted import (
-    HostedSource,
-    HostOptions,
-    basic,
-    caption,
-    captions,
-    dicts,
-    dig,
-    http_or_none,
-    item,
-    no_object,
-    paging,
-    required_token,
-    seg,
-    text,
-    texts,
-)
+from sources.claims import dicts, dig, http_or_none, seg, text, texts
+from sources.hosted import HostedSource, basic, paging, required_token
 
 BASE_URL: Final = "https://ws.api.video"
 PAGE_LIMIT: Final = 100
@@ -39,7 +25,7 @@ PROCESSING_WAIT_S: Final = 60.0
 _TOKEN: Final = re.compile(r"/token/[^/?#]+/")
 
 
-class Options(HostOptions):
+class Options(ApiOptions):
     """What api.video's source may be told."""
 
     captions: bool = True
@@ -64,6 +50,7 @@ class ApiVideoSource(HostedSource):
         self._options = options
         listing = api.url("/videos", {"sortBy": "createdAt", "sortOrder": "asc"})
         super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options))
+        self.asks_captions = options.captions
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
         return {"currentPage": str(at // self.paging.size + 1), "pageSize": str(self.paging.size)}
@@ -74,9 +61,6 @@ class ApiVideoSource(HostedSource):
     def told(self, address: str | None) -> str | None:
         """A private video's token stands in the path."""
         return None if address is None else _TOKEN.sub(f"/token/{HIDDEN}/", super().told(address) or "")
-
-    async def completed(self, items: list[Item]) -> list[Item]:
-        return await self.asked_for_captions(items) if self._options.captions else items
 
     async def captions_of(self, item: Item) -> tuple[Caption, ...]:
         url = self.api.url(f"/videos/{seg(item.source_id)}/captions", {"pageSize": str(PAGE_LIMIT)})
@@ -110,9 +94,9 @@ class ApiVideoSource(HostedSource):
 
 def video(entry: Any, position: int) -> Item | Problem:
     if not isinstance(entry, dict):
-        return no_object(position)
+        return claims.no_object(position)
     public = entry.get("public")
-    return item(
+    return claims.item(
         position,
         source_id=entry.get("videoId"),
         id_field="videoId",
@@ -135,7 +119,9 @@ def video(entry: Any, position: int) -> Item | Problem:
 
 
 def tracks(found: Sequence[Any]) -> tuple[Caption, ...]:
-    return captions(
-        caption(track.get("srclang"), key=track.get("uri"), address=track.get("src"), label=track.get("languageName"))
+    return claims.captions(
+        claims.caption(
+            track.get("srclang"), key=track.get("uri"), address=track.get("src"), label=track.get("languageName")
+        )
         for track in dicts(list(found))
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import httpx
@@ -17,27 +16,12 @@ from pydantic import Field
 
 from faults import Fault
 from settings import SourceSettings
+from sources import claims
 from sources.about import About, Caption
-from sources.asking import Api, Refused
+from sources.asking import Api, ApiOptions, Refused
 from sources.base import Item, Location, Problem
-from sources.hosted import (
-    HostedSource,
-    HostOptions,
-    basic,
-    caption,
-    captions,
-    dicts,
-    dig,
-    http_or_none,
-    item,
-    no_object,
-    paging,
-    pair,
-    required_token,
-    seg,
-    text,
-    texts,
-)
+from sources.claims import dicts, dig, http_or_none, seg, text, texts
+from sources.hosted import HostedSource, basic, in_folder, paging, pair, required_token
 from sources.walking import Answer, whole
 
 BASE_URL: Final = "https://cms.api.brightcove.com"
@@ -48,7 +32,7 @@ RENEW_BEFORE_S: Final = 30.0
 """A token that ends within this is renewed before it is used."""
 
 
-class Options(HostOptions):
+class Options(ApiOptions):
     """What Brightcove's source may be told."""
 
     account: str = Field(min_length=1)
@@ -121,7 +105,7 @@ class BrightcoveSource(HostedSource):
         """Folders are named by ids; their names are asked for once, if any is needed."""
         if self._folders is None and any(item.metadata.get("folder_id") for item in items):
             self._folders = await self._named_folders()
-        return [named(item, self._folders or {}) for item in items]
+        return [in_folder(item, "folder_id", self._folders or {}) for item in items]
 
     async def _named_folders(self) -> Mapping[str, str]:
         found: dict[str, str] = {}
@@ -145,7 +129,9 @@ class BrightcoveSource(HostedSource):
             if state == "under way":
                 raise self.busy(item, f"it is {words} at Brightcove", PROCESSING_WAIT_S)
         return self.located(
-            dig(file, "src"), whole(dig(file, "size")) or None, what=f"{item.source_id!r} has no MP4 to download"
+            dig(file, "src"),
+            whole(dig(file, "size")) or None,
+            what=f"{item.source_id!r} has no MP4 to download",
         )
 
     async def fresh_captions(self, item: Item) -> Sequence[Caption]:
@@ -160,9 +146,9 @@ class BrightcoveSource(HostedSource):
 
 def video(entry: Any, position: int) -> Item | Problem:
     if not isinstance(entry, dict):
-        return no_object(position)
+        return claims.no_object(position)
     state = entry.get("state")
-    return item(
+    return claims.item(
         position,
         source_id=entry.get("id"),
         title=entry.get("name"),
@@ -185,19 +171,14 @@ def video(entry: Any, position: int) -> Item | Problem:
     )
 
 
-def named(listed: Item, folders: Mapping[str, str]) -> Item:
-    folder = folders.get(str(listed.metadata.get("folder_id")))
-    return replace(listed, about=listed.about.model_copy(update={"folder": folder})) if folder else listed
-
-
 def poster(entry: Any) -> str | None:
     return http_or_none(dig(entry, "images.poster.src")) or http_or_none(dig(entry, "images.thumbnail.src"))
 
 
 def tracks(entry: Any) -> tuple[Caption, ...]:
     """Subtitles and captions; chapters, descriptions and metadata are neither."""
-    return captions(
-        caption(
+    return claims.captions(
+        claims.caption(
             track.get("srclang"),
             key=track.get("id"),
             address=track.get("src") or next((s.get("src") for s in dicts(track.get("sources"))), None),

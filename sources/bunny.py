@@ -10,31 +10,18 @@ import base64
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pydantic import Field, SecretStr
 
 from faults import Fault
 from settings import SourceSettings
+from sources import claims
 from sources.about import About, Caption
-from sources.asking import Api
+from sources.asking import Api, ApiOptions
 from sources.base import Item, Location, Problem
-from sources.hosted import (
-    HostedSource,
-    HostOptions,
-    caption,
-    captions,
-    dicts,
-    dig,
-    item,
-    no_object,
-    paging,
-    required_token,
-    seg,
-    text,
-    texts,
-)
+from sources.claims import dicts, dig, seg, text, texts
+from sources.hosted import HostedSource, in_folder, paging, required_token
 from sources.walking import whole
 
 BASE_URL: Final = "https://video.bunnycdn.com"
@@ -45,7 +32,7 @@ _FAILED: Final = frozenset({5, 6})
 _UNDER_WAY: Final = frozenset({0, 1, 2, 3})
 
 
-class Options(HostOptions):
+class Options(ApiOptions):
     """What Bunny Stream's source may be told."""
 
     library: int = Field(ge=1)
@@ -96,7 +83,7 @@ class BunnySource(HostedSource):
         """Collections are named by ids; their names are asked for once, if any is needed."""
         if self._folders is None and any(item.metadata.get("collection_id") for item in items):
             self._folders = await self._collections()
-        return [named(item, self._folders or {}) for item in items]
+        return [in_folder(item, "collection_id", self._folders or {}) for item in items]
 
     async def _collections(self) -> Mapping[str, str]:
         found: dict[str, str] = {}
@@ -151,11 +138,11 @@ class BunnySource(HostedSource):
 
 def video(entry: Any, position: int, zone: str) -> Item | Problem:
     if not isinstance(entry, dict):
-        return no_object(position)
+        return claims.no_object(position)
     tags = {key: tag.get("value") for tag in dicts(entry.get("metaTags")) if (key := text(tag.get("property")))}
     guid, thumbnail = text(entry.get("guid")), text(entry.get("thumbnailFileName"))
     public = entry.get("isPublic")
-    return item(
+    return claims.item(
         position,
         source_id=entry.get("guid"),
         id_field="guid",
@@ -172,8 +159,8 @@ def video(entry: Any, position: int, zone: str) -> Item | Problem:
         },
         about=About(
             description=text(entry.get("description")) or text(tags.get("description")),
-            captions=captions(
-                caption(
+            captions=claims.captions(
+                claims.caption(
                     track.get("srclang"),
                     key=track.get("srclang"),
                     address=f"{zone}/{seg(guid)}/captions/{seg(track.get('srclang'))}.vtt",
@@ -186,11 +173,6 @@ def video(entry: Any, position: int, zone: str) -> Item | Problem:
             privacy=None if not isinstance(public, bool) else "public" if public else "unlisted",
         ),
     )
-
-
-def named(listed: Item, folders: Mapping[str, str]) -> Item:
-    folder = folders.get(str(listed.metadata.get("collection_id")))
-    return replace(listed, about=listed.about.model_copy(update={"folder": folder})) if folder else listed
 
 
 def reason(found: Any) -> str:

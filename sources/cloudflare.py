@@ -15,26 +15,12 @@ from pydantic import Field
 
 from faults import Fault
 from settings import SourceSettings
-from sources import cursors
+from sources import claims, cursors
 from sources.about import About, Caption
-from sources.asking import Api
+from sources.asking import Api, ApiOptions
 from sources.base import Item, Location, Problem
-from sources.hosted import (
-    HostedSource,
-    HostOptions,
-    caption,
-    captions,
-    dicts,
-    dig,
-    http_or_none,
-    item,
-    no_object,
-    paging,
-    required_token,
-    seg,
-    text,
-    texts,
-)
+from sources.claims import dicts, dig, http_or_none, seg, text, texts
+from sources.hosted import HostedSource, paging, required_token
 from sources.walking import Answer
 
 BASE_URL: Final = "https://api.cloudflare.com/client/v4"
@@ -45,7 +31,7 @@ OVERLAP: Final = timedelta(milliseconds=1)
 """UNVERIFIED whether `start` includes its moment, so each page begins a little before the end of the one before."""
 
 
-class Options(HostOptions):
+class Options(ApiOptions):
     """What Cloudflare Stream's source may be told."""
 
     account: str = Field(min_length=1)
@@ -71,6 +57,7 @@ class CloudflareSource(HostedSource):
         self._stream = f"/accounts/{seg(options.account)}/stream"
         listing = api.url(self._stream, {"asc": "true", "include_counts": "true"})
         super().__init__(api, listing, paging("cursor", PAGE_LIMIT, page_size, options))
+        self.asks_captions = options.captions
 
     async def ask_cursor(self, cursor: str | None, size: int) -> Answer:
         """The cursor is ours: from when on, which videos of that moment are known, and how many there were."""
@@ -104,9 +91,6 @@ class CloudflareSource(HostedSource):
 
     def read(self, entry: Any, position: int) -> Item | Problem:
         return video(entry, position)
-
-    async def completed(self, items: list[Item]) -> list[Item]:
-        return await self.asked_for_captions(items) if self._options.captions else items
 
     async def captions_of(self, item: Item) -> tuple[Caption, ...]:
         return tracks(await self.list_of(self.api.url(f"{self._stream}/{seg(item.source_id)}/captions"), "result"))
@@ -161,12 +145,12 @@ class CloudflareSource(HostedSource):
 
 def video(entry: Any, position: int) -> Item | Problem:
     if not isinstance(entry, dict):
-        return no_object(position)
+        return claims.no_object(position)
     meta = entry.get("meta")
     kept = dict(meta) if isinstance(meta, dict) else {}
     title = text(kept.pop("name", None)) or text(kept.pop("filename", None))
     signed = entry.get("requireSignedURLs")
-    return item(
+    return claims.item(
         position,
         source_id=entry.get("uid"),
         id_field="uid",
@@ -187,8 +171,8 @@ def video(entry: Any, position: int) -> Item | Problem:
 
 
 def tracks(found: Sequence[Any]) -> tuple[Caption, ...]:
-    return captions(
-        caption(track.get("language"), key=track.get("language"), label=track.get("label"))
+    return claims.captions(
+        claims.caption(track.get("language"), key=track.get("language"), label=track.get("label"))
         for track in dicts(list(found))
         if track.get("status") in (None, "ready")
     )

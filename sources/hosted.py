@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal
-from urllib.parse import quote
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
 
 from faults import Fault
 from settings import SourceSettings
-from sources import values
-from sources.about import NOTHING, About, Caption, Language
+from sources import claims, values
+from sources.about import Caption
 from sources.addresses import bears_secret, canonical, redact
 from sources.asking import Api, ApiOptions, Refused
-from sources.base import Item, Location, Problem
-from sources.walking import Answer, PagedSource, Paging, known, whole
+from sources.base import Item, Location
+from sources.claims import dig
+from sources.walking import Answer, PagedSource, Paging, whole
 
 ASKED_AT_ONCE: Final = 4
 """Questions about single videos side by side while listing: below any host's limit of concurrent requests."""
-_LANGUAGE: Final = TypeAdapter[str](Language)
-
-
-class HostOptions(ApiOptions):
-    """What every host's module has."""
 
 
 def required_token(entry: SourceSettings, kind: str, words: str) -> str:
@@ -64,6 +57,12 @@ def paging(style: Literal["offset", "page", "cursor"], size: int, page_size: int
     return Paging(style, size, size * max(1, page_size // size), options.max_pages)
 
 
+def in_folder(listed: Item, key: str, names: Mapping[str, str]) -> Item:
+    """The item with the name of its folder, whose id is kept under `key`."""
+    folder = names.get(str(listed.metadata.get(key)))
+    return replace(listed, about=listed.about.model_copy(update={"folder": folder})) if folder else listed
+
+
 class HostedSource(PagedSource):
     """One account at one host."""
 
@@ -77,6 +76,8 @@ class HostedSource(PagedSource):
     def __init__(self, api: Api, listing: httpx.URL, paging: Paging) -> None:
         super().__init__(api, listing, paging)
         self._total: int | None = None
+        self.asks_captions = False
+        """Whether each video's captions are asked for while listing, since its host lists them apart."""
 
     # -------------------------------------------------------------------------------------------------- the listing
 
@@ -134,8 +135,10 @@ class HostedSource(PagedSource):
         """An address as it may be written down."""
         return redact(address) if address is not None and bears_secret(address) else address
 
-    async def asked_for_captions(self, items: list[Item]) -> list[Item]:
+    async def completed(self, items: list[Item]) -> list[Item]:
         """These items with the captions that `captions_of` finds, a few asked about side by side."""
+        if not self.asks_captions:
+            return items
         turns = asyncio.Semaphore(ASKED_AT_ONCE)
 
         async def one(item: Item) -> Item:
@@ -193,11 +196,8 @@ class HostedSource(PagedSource):
 
     async def locate_caption(self, item: Item, caption: Caption) -> Location:
         """A fresh address: the tracks are asked for again, and the same one is taken. One request."""
-        fresh = await self.fresh_captions(item)
-        return self._caption_location(item, pick(fresh, caption), caption)
-
-    def _caption_location(self, item: Item, found: Caption | None, wanted: Caption) -> Location:
-        what = f"{item.source_id!r} has no {wanted.language} {wanted.kind} any more"
+        found = claims.pick(await self.fresh_captions(item), caption)
+        what = f"{item.source_id!r} has no {caption.language} {caption.kind} any more"
         return self.located(None if found is None else found.address, what=what)
 
     async def fresh_captions(self, item: Item) -> Sequence[Caption]:
@@ -212,114 +212,3 @@ class HostedSource(PagedSource):
 
     async def fresh_poster(self, item: Item) -> str | None:
         return item.about.poster
-
-
-# ------------------------------------------------------------------------------------------------------ reading claims
-
-
-def dig(value: Any, path: str) -> Any:
-    """The value at the end of a dotted path of names, or None."""
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-def dicts(value: Any) -> list[dict[str, Any]]:
-    """The objects in a list; empty for what is no list."""
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
-def text(value: Any) -> str | None:
-    """Words, stripped; None for whatever is none."""
-    return (value.strip() or None) if isinstance(value, str) else None
-
-
-def texts(found: Any) -> tuple[str, ...]:
-    """Those of these that are words, each once, in their order; none where they are no list."""
-    if isinstance(found, str | dict) or not isinstance(found, Iterable):
-        return ()
-    return tuple(dict.fromkeys(word for value in found if (word := text(value)) is not None))
-
-
-def seg(value: Any) -> str:
-    """One segment of a path, encoded; half a character as the sign for one that is unknown."""
-    return quote(str(value).encode("utf-8", "replace"), safe="")
-
-
-def caption(
-    language: Any, *, key: Any = None, address: Any = None, label: Any = None, sounds: bool = False
-) -> Caption | None:
-    """A text track, or None where its language is no tag: without one no host would take it. `sounds`: it also tells
-    them, for the deaf."""
-    tag = (text(language) or "").replace("_", "-")
-    try:
-        _LANGUAGE.validate_python(tag)
-    except ValidationError:
-        return None
-    kind: Literal["captions", "subtitles"] = "captions" if sounds else "subtitles"
-    return Caption(
-        language=tag,
-        key=None if key is None else str(key),
-        address=http_or_none(address),
-        label=text(label),
-        kind=kind,
-    )
-
-
-def captions(found: Iterable[Caption | None]) -> tuple[Caption, ...]:
-    return tuple(track for track in found if track is not None)
-
-
-def pick(found: Iterable[Caption], wanted: Caption) -> Caption | None:
-    """The track that was listed as `wanted`: by the source's own name for it, else by language and kind."""
-    tracks = list(found)
-    for track in tracks:
-        if wanted.key is not None and track.key == wanted.key:
-            return track
-    return next((t for t in tracks if (t.language, t.kind) == (wanted.language, wanted.kind)), None)
-
-
-def http_or_none(value: Any) -> str | None:
-    """An address of a caption or a poster; None for what is none: a video does not stay behind for it."""
-    try:
-        return values.http_address(value)
-    except ValueError:
-        return None
-
-
-def item(
-    position: int,
-    *,
-    source_id: Any,
-    id_field: str = "id",
-    title: Any = None,
-    size: Any = None,
-    duration: Any = None,
-    per_second: int = 1,
-    locator: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    about: About = NOTHING,
-) -> Item | Problem:
-    """One video as its host lists it; numbers below zero mean that they are not known yet. A Problem names the field
-    that cannot be read."""
-    column = id_field
-    try:
-        key = values.source_id(source_id)
-        column = "title"
-        name = values.title(title)
-        column = "size"
-        length = values.size(known(size))
-        column = "duration"
-        duration_ms = values.duration_ms(known(duration), per_second=per_second)
-    except ValueError as error:
-        return Problem(position, column, str(error))
-    kept = {name: value for name, value in (metadata or {}).items() if value not in (None, "", [], {})}
-    return Item(key, locator, position, name, length, duration_ms, kept, about)
-
-
-def no_object(position: int) -> Problem:
-    return Problem(position, None, "the entry is no object")
-
-
-ID_IN_URI: Final = re.compile(r"/([^/?#]+)(?:[?#].*)?$")
-"""The last part of a path."""

@@ -16,26 +16,12 @@ from pydantic import Field
 
 from faults import Fault
 from settings import SourceSettings
-from sources import cursors
+from sources import claims, cursors
 from sources.about import About, Caption
-from sources.asking import Api
+from sources.asking import Api, ApiOptions
 from sources.base import Item, ListedPage, Location, Problem
-from sources.hosted import (
-    HostedSource,
-    HostOptions,
-    caption,
-    captions,
-    dicts,
-    dig,
-    http_or_none,
-    item,
-    no_object,
-    paging,
-    required_token,
-    seg,
-    text,
-    texts,
-)
+from sources.claims import dicts, dig, http_or_none, seg, text, texts
+from sources.hosted import HostedSource, paging, required_token
 from sources.walking import Answer, whole
 
 BASE_URL: Final = "https://api.jwplayer.com"
@@ -54,7 +40,7 @@ Range = tuple[int | None, int | None, int]
 """Media made from one second since 1970 on to another (None: without a bound), and how many there are."""
 
 
-class Options(HostOptions):
+class Options(ApiOptions):
     """What JW Player's source may be told."""
 
     site: str = Field(min_length=1)
@@ -91,6 +77,7 @@ class JwPlayerSource(HostedSource):
         self._here = 0
         listing = api.url(f"{self._site}/media/", {"sort": "created:asc"})
         super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options))
+        self.asks_captions = options.captions
 
     async def aclose(self) -> None:
         await self._delivery.aclose()
@@ -187,9 +174,6 @@ class JwPlayerSource(HostedSource):
     def read(self, entry: Any, position: int) -> Item | Problem:
         return media(entry, position, self._options.delivery_url)
 
-    async def completed(self, items: list[Item]) -> list[Item]:
-        return await self.asked_for_captions(items) if self._options.captions else items
-
     async def captions_of(self, item: Item) -> tuple[Caption, ...]:
         return tracks(await self.list_of(self.api.url(self._media(item, "/text_tracks/"), ALL), "text_tracks"))
 
@@ -251,11 +235,11 @@ def unpacked(ranges: list[Any]) -> list[Range]:
 
 def media(entry: Any, position: int, delivery_url: str) -> Item | Problem:
     if not isinstance(entry, dict):
-        return no_object(position)
+        return claims.no_object(position)
     metadata = entry.get("metadata")
     told: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
     key = text(entry.get("id"))
-    return item(
+    return claims.item(
         position,
         source_id=entry.get("id"),
         title=told.get("title"),
@@ -297,8 +281,8 @@ def rendition(playlist: Any) -> str | None:
 
 def tracks(found: Sequence[Any]) -> tuple[Caption, ...]:
     """Subtitles and captions; chapters are neither. UNVERIFIED: the fields' names are those of one secondary place."""
-    return captions(
-        caption(
+    return claims.captions(
+        claims.caption(
             dig(track, "metadata.srclang"),
             key=track.get("id"),
             address=track.get("delivery_url"),

@@ -12,26 +12,12 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from settings import SourceSettings
+from sources import claims
 from sources.about import About, Caption
-from sources.asking import Api
+from sources.asking import Api, ApiOptions
 from sources.base import Item, Location, Problem
-from sources.hosted import (
-    HostedSource,
-    HostOptions,
-    basic,
-    caption,
-    captions,
-    dicts,
-    dig,
-    item,
-    no_object,
-    paging,
-    pair,
-    required_token,
-    seg,
-    text,
-    texts,
-)
+from sources.claims import dicts, dig, seg, text, texts
+from sources.hosted import HostedSource, basic, paging, pair, required_token
 from sources.walking import Answer
 
 BASE_URL: Final = "https://api.mux.com"
@@ -43,7 +29,7 @@ MASTER_WAIT_S: Final = 30.0
 PROCESSING_WAIT_S: Final = 60.0
 
 
-class Options(HostOptions):
+class Options(ApiOptions):
     """What Mux's source may be told."""
 
     paging: Literal["page", "cursor"] = "page"
@@ -94,7 +80,10 @@ class MuxSource(HostedSource):
         if status == "preparing":
             raise self.busy(item, "it is preparing at Mux", PROCESSING_WAIT_S)
         master = dig(found, "master")
-        if dig(found, "master_access") != "temporary" or dig(master, "status") not in ("ready", "preparing"):
+        if dig(found, "master_access") != "temporary" or dig(master, "status") not in (
+            "ready",
+            "preparing",
+        ):
             asked = await self.ask(f"{below}/master-access", method="PUT", json={"master_access": "temporary"})
             master = dig(asked, "data.master")
         if dig(master, "status") == "errored":
@@ -109,10 +98,10 @@ class MuxSource(HostedSource):
 
 def asset(entry: Any, position: int, stream_url: str, image_url: str) -> Item | Problem:
     if not isinstance(entry, dict):
-        return no_object(position)
+        return claims.no_object(position)
     ids = dicts(entry.get("playback_ids"))
     public = next((text(p.get("id")) for p in ids if p.get("policy") == "public"), None)
-    return item(
+    return claims.item(
         position,
         source_id=entry.get("id"),
         title=dig(entry, "meta.title"),
@@ -134,8 +123,8 @@ def asset(entry: Any, position: int, stream_url: str, image_url: str) -> Item | 
 
 def tracks(entry: Any, below: str | None) -> tuple[Caption, ...]:
     """Text tracks that are done. Behind a signed playback policy alone they have no address that we could make."""
-    return captions(
-        caption(
+    return claims.captions(
+        claims.caption(
             track.get("language_code"),
             key=track.get("id"),
             address=None if below is None else f"{below}/{seg(track.get('id'))}.vtt",

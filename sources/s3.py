@@ -24,13 +24,13 @@ from pydantic import Field
 
 from faults import Fault
 from settings import SourceSettings
-from sources import values
+from sources import claims, values
 from sources.about import About
 from sources.addresses import encode_key
 from sources.asking import Api, ApiOptions, Refused
 from sources.base import Item, Location, Problem
 from sources.folder import SUFFIXES, Suffix
-from sources.hosted import item, paging, pair
+from sources.hosted import paging, pair
 from sources.walking import Answer, PagedSource
 
 PAGE_LIMIT: Final = 1000
@@ -248,7 +248,7 @@ def found_object(
         return Problem(position, "Size", "is missing")
     path = PurePosixPath(key.removeprefix(prefix) if prefix.endswith("/") else key)
     folder = str(path.parent)
-    return item(
+    return claims.item(
         position,
         source_id=key,
         id_field="Key",

@@ -12,25 +12,12 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal
 
 from settings import SourceSettings
+from sources import claims
 from sources.about import About, Caption
-from sources.asking import Api
+from sources.asking import Api, ApiOptions
 from sources.base import Item, Location, Problem
-from sources.hosted import (
-    HostedSource,
-    HostOptions,
-    caption,
-    captions,
-    dicts,
-    dig,
-    http_or_none,
-    item,
-    no_object,
-    paging,
-    required_token,
-    seg,
-    text,
-    texts,
-)
+from sources.claims import dicts, dig, http_or_none, seg, text, texts
+from sources.hosted import HostedSource, paging, required_token
 
 BASE_URL: Final = "https://api.vimeo.com"
 PAGE_LIMIT: Final = 100
@@ -60,7 +47,7 @@ _FAILED: Final = frozenset({"uploading_error", "transcoding_error", "quota_excee
 _UNDER_WAY: Final = frozenset({"uploading", "transcode_starting", "transcoding"})
 
 
-class Options(HostOptions):
+class Options(ApiOptions):
     """What Vimeo's source may be told."""
 
     folder: str | None = None
@@ -92,15 +79,13 @@ class VimeoSource(HostedSource):
         # Oldest first: what is uploaded during the listing comes at its end, where it is found.
         listing = api.url(path, {"sort": "date", "direction": "asc", "fields": LISTED})
         super().__init__(api, listing, paging("page", PAGE_LIMIT, page_size, options))
+        self.asks_captions = options.captions
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
         return {"page": str(at // self.paging.size + 1), "per_page": str(self.paging.size)}
 
     def read(self, entry: Any, position: int) -> Item | Problem:
         return video(entry, position)
-
-    async def completed(self, items: list[Item]) -> list[Item]:
-        return await self.asked_for_captions(items) if self._options.captions else items
 
     async def captions_of(self, item: Item) -> tuple[Caption, ...]:
         if not item.metadata.get("text_tracks"):
@@ -137,9 +122,9 @@ class VimeoSource(HostedSource):
 
 def video(entry: Any, position: int) -> Item | Problem:
     if not isinstance(entry, dict):
-        return no_object(position)
+        return claims.no_object(position)
     found = _URI.search(text(entry.get("uri")) or "")
-    return item(
+    return claims.item(
         position,
         source_id=None if found is None else found[1],
         id_field="uri",
@@ -189,8 +174,8 @@ def size_of(file: dict[str, Any] | None) -> int | None:
 
 
 def tracks(found: Sequence[Any]) -> tuple[Caption, ...]:
-    return captions(
-        caption(
+    return claims.captions(
+        claims.caption(
             track.get("language"),
             key=track.get("uri"),
             address=track.get("link"),

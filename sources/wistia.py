@@ -12,25 +12,12 @@ from typing import Any, Final
 import httpx
 
 from settings import SourceSettings
+from sources import claims
 from sources.about import About, Caption
-from sources.asking import Api
+from sources.asking import Api, ApiOptions
 from sources.base import Item, Location, Problem
-from sources.hosted import (
-    HostedSource,
-    HostOptions,
-    caption,
-    captions,
-    dicts,
-    dig,
-    http_or_none,
-    item,
-    no_object,
-    paging,
-    required_token,
-    seg,
-    text,
-    texts,
-)
+from sources.claims import dicts, dig, http_or_none, seg, text, texts
+from sources.hosted import HostedSource, paging, required_token
 
 BASE_URL: Final = "https://api.wistia.com/modern"
 VERSION: Final = "2026-01"
@@ -51,7 +38,7 @@ _TWO_LETTERS: Final = MappingProxyType(
 )
 
 
-class Options(HostOptions):
+class Options(ApiOptions):
     """What Wistia's source may be told."""
 
     folder: str | None = None
@@ -78,15 +65,13 @@ class WistiaSource(HostedSource):
         if options.folder is not None:
             params["folder_id"] = options.folder
         super().__init__(api, api.url("/medias", params), paging("page", PAGE_LIMIT, page_size, options))
+        self.asks_captions = options.captions
 
     def place(self, at: int, size: int) -> Mapping[str, str]:
         return {"page": str(at // self.paging.size + 1), "per_page": str(self.paging.size)}
 
     def read(self, entry: Any, position: int) -> Item | Problem:
         return media(entry, position)
-
-    async def completed(self, items: list[Item]) -> list[Item]:
-        return await self.asked_for_captions(items) if self._options.captions else items
 
     async def captions_of(self, item: Item) -> tuple[Caption, ...]:
         return tracks(await self.list_of(self.api.url(f"/medias/{seg(item.source_id)}/captions"), None))
@@ -122,9 +107,9 @@ class WistiaSource(HostedSource):
 
 def media(entry: Any, position: int) -> Item | Problem:
     if not isinstance(entry, dict):
-        return no_object(position)
+        return claims.no_object(position)
     folders = texts((dig(entry, "folder.name"), dig(entry, "subfolder.name")))
-    return item(
+    return claims.item(
         position,
         source_id=entry.get("hashed_id"),
         id_field="hashed_id",
@@ -161,8 +146,8 @@ def poster(entry: Any) -> str | None:
 
 def tracks(found: Sequence[Any]) -> tuple[Caption, ...]:
     """Drafts are passed over: nobody has released them."""
-    return captions(
-        caption(language(track.get("language")), key=track.get("language"), label=track.get("native_name"))
+    return claims.captions(
+        claims.caption(language(track.get("language")), key=track.get("language"), label=track.get("native_name"))
         for track in dicts(list(found))
         if track.get("is_draft") is not True
     )
