@@ -13,7 +13,7 @@ import csv
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -37,13 +37,17 @@ Progress = Callable[[int, int, str], None]
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One row of the manifest. `expected` is the reason code with which the inventory must reject it, or None where it
-    must accept it. `listed_size` in bytes is what the manifest's size column says; None leaves the cell empty."""
+    must accept it. `listed_size` in bytes is what the manifest's size column says; None leaves the cell empty.
+    `captions` are files by language."""
 
     id: str
     file: str
     title: str
     expected: str | None
     listed_size: int | None = None
+    captions: Mapping[str, str] = field(default_factory=dict)
+    poster: str | None = None
+    privacy: str | None = None
 
 
 def find_ffmpeg() -> Path:
@@ -86,6 +90,9 @@ async def make_library(media_dir: Path, *, progress: Progress | None = None) -> 
             async with asyncio.TaskGroup() as group:
                 for _ in range(PARALLEL):
                     group.create_task(work(waiting))
+        for recipe in _BESIDE:
+            if not await asyncio.to_thread((media_dir / recipe.file).exists):
+                await _make(recipe, ffmpeg, media_dir, workshop)
     except ExceptionGroup as several:
         fault = next((error for error in several.exceptions if isinstance(error, Fault)), None)
         if fault is None:
@@ -97,16 +104,24 @@ async def make_library(media_dir: Path, *, progress: Progress | None = None) -> 
 
 
 def write_manifest(path: Path, entries: Sequence[Entry], base_url: str) -> None:
-    """Writes a CSV manifest (id, url, title, size) whose addresses lead to `base_url`, each name encoded exactly once.
-    Written whole under another name first, so that a reader never sees half of it."""
-    base = base_url.rstrip("/")
+    """Writes a CSV manifest (id, url, title, size, captions by language, poster, privacy) whose addresses lead to
+    `base_url`, each name encoded exactly once. Written whole under another name first, so that a reader never sees half
+    of it."""
+    languages = sorted({language for entry in entries for language in entry.captions})
+
+    def address(file: str | None) -> str:
+        return "" if file is None else f"{base_url.rstrip('/')}/{encode_key(file)}"
+
     part = path.with_name(f".{path.name}.part")
     with part.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["id", "url", "title", "size"])
+        captions = [f"captions.{language}" for language in languages]
+        writer.writerow(["id", "url", "title", "size", *captions, "poster", "privacy"])
         for entry in entries:
             size = "" if entry.listed_size is None else entry.listed_size
-            writer.writerow([entry.id, f"{base}/{encode_key(entry.file)}", entry.title, size])
+            tracks = [address(entry.captions.get(language)) for language in languages]
+            about = [*tracks, address(entry.poster), entry.privacy or ""]
+            writer.writerow([entry.id, address(entry.file), entry.title, size, *about])
     os.replace(part, path)
 
 
@@ -127,7 +142,8 @@ def _entries(recipes: Sequence[_Recipe], media_dir: Path) -> list[Entry]:
     for position, recipe in enumerate(recipes, 1):
         listed = recipe.of if recipe.lists_size_of_original else recipe.file
         size = (media_dir / listed).stat().st_size if listed and recipe.lists_size else None
-        entries.append(Entry(f"demo-{position:03d}", recipe.file, recipe.title, recipe.expected, size))
+        about = (recipe.captions, recipe.poster, recipe.privacy)
+        entries.append(Entry(f"demo-{position:03d}", recipe.file, recipe.title, recipe.expected, size, *about))
     entries.append(Entry("demo-404", "gone since 2016.mp4", "A link that has been dead for years", "source-not-found"))
     return entries
 
@@ -177,6 +193,9 @@ class _Recipe:
     piped: bool = False
     lists_size: bool = field(default=True)
     lists_size_of_original: bool = False
+    captions: Mapping[str, str] = field(default_factory=dict)
+    poster: str | None = None
+    privacy: str | None = None
 
 
 def _pictures(source: str = "testsrc2", size: str = "320x240", rate: str = "25", seconds: float = 2) -> tuple[str, ...]:
@@ -192,6 +211,18 @@ _AAC: Final = ("-c:a", "aac", "-b:a", "48k")
 _COPY: Final = ("-i", _ORIGINAL, "-map", "0", "-c", "copy")
 
 
+_SRT: Final = "1\r\n00:00:00,500 --> 00:00:01,500\r\nMöwen über dem Hafen\r\n"
+_VTT: Final = "WEBVTT\n\n00:00.500 --> 00:01.500\nGulls over the harbour\n"
+_GERMAN, _ENGLISH, _POSTER = "harbour.de.srt", "harbour.en.vtt", "harbour at dawn.png"
+_BESIDE: Final = (
+    # In the encoding that subtitles of its time are in.
+    _Recipe(_GERMAN, "", change=lambda _: _SRT.encode("cp1252")),
+    _Recipe(_ENGLISH, "", change=lambda _: _VTT.encode()),
+    _Recipe(_POSTER, "", ("-i", _ORIGINAL, "-frames:v", "1"), of=_BASE),
+)
+"""What belongs to videos, and is none."""
+
+
 def _recipes() -> tuple[_Recipe, ...]:
     return (*_containers(), *_shapes(), *_tracks(), *_times(), *_names(), *_rejects())
 
@@ -199,8 +230,10 @@ def _recipes() -> tuple[_Recipe, ...]:
 def _containers() -> Iterator[_Recipe]:
     """One of each container and codec that libraries are full of."""
     clip = (*_pictures(seconds=3), *_sound(3))
-    yield _Recipe(_BASE, "Harbour at dawn", (*clip, *_X264, *_AAC))
-    yield _Recipe(_FAST, "Harbour at dawn, for the web", (*_COPY, "-movflags", "+faststart"), of=_BASE)
+    both = {"de": _GERMAN, "en": _ENGLISH}
+    yield _Recipe(_BASE, "Harbour at dawn", (*clip, *_X264, *_AAC), captions=both, poster=_POSTER)
+    fast = (*_COPY, "-movflags", "+faststart")
+    yield _Recipe(_FAST, "Harbour at dawn, for the web", fast, of=_BASE, captions={"en": _ENGLISH})
     yield _Recipe("harbour.mov", "Harbour, QuickTime", _COPY, of=_BASE)
     yield _Recipe("harbour.mkv", "Harbour, Matroska", _COPY, of=_BASE)
     yield _Recipe("harbour.ts", "Harbour, transport stream", _COPY, of=_BASE)
@@ -241,7 +274,8 @@ def _containers() -> Iterator[_Recipe]:
 
 
 def _shapes() -> Iterator[_Recipe]:
-    yield _Recipe("portrait.mp4", "Portrait", (*_pictures(size="180x320"), *_sound(), *_X264, *_AAC))
+    portrait = (*_pictures(size="180x320"), *_sound(), *_X264, *_AAC)
+    yield _Recipe("portrait.mp4", "Portrait, for the family", portrait, privacy="private")
     yield _Recipe("square.mp4", "Square", (*_pictures("testsrc", "240x240"), *_sound(), *_X264, *_AAC))
     yield _Recipe("panorama.mp4", "Panorama", (*_pictures("smptebars", "320x80"), *_sound(), *_X264, *_AAC))
     wide = ("-vf", "setsar=16/11")

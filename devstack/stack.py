@@ -489,7 +489,13 @@ class Stack:
                 "token": state.secrets["sandbox_token"],
                 "webhook_secrets": [state.secrets["webhook_secret"]],
             }
-            sections[f"accounts.{ACCOUNT}.options"] = {"duration_min_ms": SHORTEST_MS, "local_files": True}
+            sections[f"accounts.{ACCOUNT}.options"] = {
+                "duration_min_ms": SHORTEST_MS,
+                "local_files": True,
+                "captions_path": "/v1/videos/{id}/captions/{language}",
+                "poster_path": "/v1/videos/{id}/poster",
+                "about_field": "about",
+            }
         lines = ["# Written by the embedded stack while it is up; removed when it goes down. Holds secrets."]
         for section, values in sections.items():
             lines += ["", f"[{section}]"]

@@ -16,9 +16,12 @@ import pytest
 from devstack.fileserver import serving
 from devstack.library import LIMITS, Entry, make_library, write_manifest
 from faults import REASONS, Fault
-from media import inspect
+from media import inspect, read_small
+from media.attachments import as_vtt, caption_format, picture_format
 from settings import MediaSettings
 from sources.manifest import ManifestSource
+
+SETTINGS = MediaSettings(allow_private_addresses=True)
 
 
 @pytest.fixture(scope="session")
@@ -54,14 +57,13 @@ async def test_every_entry_ends_as_it_says(library, base, tmp_path):
     """Through the manifest, the server, ffprobe and the verdict: as a migration's inventory does it."""
     write_manifest(tmp_path / "library.csv", library, base)
     expected = {entry.id: entry.expected for entry in library}
-    settings = MediaSettings(allow_private_addresses=True)
     gate = asyncio.Semaphore(2)
     ended: dict[str, str | None] = {}
 
     async def one(source: ManifestSource, item) -> None:
         async with gate:
             try:
-                found = await inspect(await source.locate(item), settings=settings, limits=LIMITS)
+                found = await inspect(await source.locate(item), settings=SETTINGS, limits=LIMITS)
                 ended[item.source_id] = found.verdict.reason
             except Fault as fault:
                 ended[item.source_id] = fault.code
@@ -87,6 +89,24 @@ def test_the_library_holds_many_kinds(library, media_dir):
     contents = [path.read_bytes() for path in media_dir.iterdir() if path.is_file()]
     assert len(contents) - len(set(contents)) == 1  # the one copy
     assert sum(map(len, contents)) < 30_000_000
+
+
+async def test_some_have_text_tracks_a_poster_and_one_is_private(library, base, media_dir, tmp_path):
+    write_manifest(tmp_path / "library.csv", library, base)
+    async with ManifestSource(tmp_path / "library.csv") as source:
+        page = await source.list_page(None)
+        tracks = {(item.source_id, caption.language) for item in page.items for caption in item.about.captions}
+        assert tracks == {("demo-001", "de"), ("demo-001", "en"), ("demo-002", "en")}
+        assert [item.about.privacy for item in page.items if item.about.privacy] == ["private"]
+        [item] = [item for item in page.items if item.about.poster]
+        poster = await read_small(await source.locate_poster(item), limit=10**6, settings=SETTINGS)
+        assert picture_format(poster) == "png"
+        kinds = {}
+        for caption in item.about.captions:
+            content = await read_small(await source.locate_caption(item, caption), limit=10**6, settings=SETTINGS)
+            kinds[caption.language] = caption_format(content)
+            assert as_vtt(content).startswith(b"WEBVTT")
+        assert kinds == {"de": "srt", "en": "vtt"}
 
 
 async def test_what_is_made_is_not_made_again(library, media_dir):

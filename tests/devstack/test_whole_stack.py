@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
@@ -14,8 +15,9 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
-from devstack.stack import PARTS, Stack
-from settings import TASK_QUEUE
+from destinations import open_destination
+from devstack.stack import ACCOUNT, PARTS, Stack
+from settings import TASK_QUEUE, AccountSettings
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,13 @@ def test_the_endpoint_is_ready_and_knows_the_sandboxs_account(stack: Stack) -> N
     assert httpx.get(f"{endpoint}/readyz").status_code == 200
     assert httpx.post(f"{endpoint}/webhooks/sandbox", content=b"{}").status_code == 401
     assert httpx.post(f"{endpoint}/webhooks/stranger", content=b"{}").status_code == 404
+
+
+def test_the_sandboxs_account_carries_over_what_a_video_has(stack: Stack) -> None:
+    accounts = tomllib.loads(stack.settings_file.read_text())["accounts"]
+    offers = open_destination(ACCOUNT, AccountSettings.model_validate(accounts[ACCOUNT])).capabilities
+    assert (offers.captions, offers.poster, offers.fetches_local_paths) == ("bytes", "bytes", True)
+    assert "privacy" in offers.carries
 
 
 def test_the_library_is_served(stack: Stack) -> None:
