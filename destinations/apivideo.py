@@ -32,7 +32,7 @@ from destinations.base import (
 )
 from destinations.forms import Form
 from destinations.host import Host, HostOptions, credential
-from destinations.sending import LocalFile, in_chunks, patience_s
+from destinations.sending import LocalFile, SessionGone, in_chunks, patience_s
 from faults import Fault
 from settings import AccountSettings, LimitSettings
 
@@ -133,10 +133,7 @@ class ApiVideoDestination(Host):
         """One call to look for what an earlier attempt announced and never kept, one to announce, one a chunk, one to
         say that it is whole; where an earlier attempt is gone on with, one to ask where it stands."""
         file = await LocalFile.of(request)
-        if begun is not None:
-            video_id, start = file.begun(begun)["video"], None
-        else:
-            video_id, start = await self._shell(request, file, turn)
+        video_id = await self._shell(request, file, turn) if begun is None else file.begun(begun)["video"]
 
         async def sent(offset: int) -> None:
             await keep(Transfer(file.place(video=video_id), offset))
@@ -148,28 +145,38 @@ class ApiVideoDestination(Host):
             await turn()
             return await self._send(video_id, file, begin, end)
 
-        if start is not None:
-            await sent(start)
-        await in_chunks(file.size, self.chunk_bytes, where=where, send=send, sent=sent, start=start)
+        if begun is None:
+            await sent(0)
+        start = 0 if begun is None else None
+        try:
+            await in_chunks(file.size, self.chunk_bytes, where=where, send=send, sent=sent, start=start)
+        except SessionGone:
+            if begun is None:
+                raise
+            return await self.upload(request, None, keep=keep, turn=turn)
         # From now on a look-up may take it for a video. The host replaces all of the metadata.
         await turn()
         await self._ask("PATCH", self._item(video_id), body={"metadata": self._body(request)["metadata"]})
         return RemoteVideo(video_id, request.ref, RemoteState.PROCESSING, title=request.title)
 
-    async def _shell(self, request: CreateRequest, file: LocalFile, turn: Turn) -> tuple[str, int]:
-        """A video that waits for bytes, and how many it has: one that an attempt before left, or a new one."""
+    async def _shell(self, request: CreateRequest, file: LocalFile, turn: Turn) -> str:
+        """A video that waits for all of its bytes: one that an attempt before left, or a new one. What has some already
+        may have them of the file as it was before."""
         await turn()
         for left in await self.lookup(request.ref):
-            if left.awaits_bytes and (stands := await self._stands(left.remote_id, file.size, turn)) < file.size:
-                return left.remote_id, stands
+            if left.awaits_bytes and await self._stands(left.remote_id, file.size, turn) == 0:
+                return left.remote_id
         await turn()
         body = self._body(request, **{META_SENDING: "yes"})
-        return self._video(await self._ask("POST", "/videos", creating=True, body=body), creating=True).remote_id, 0
+        return self._video(await self._ask("POST", "/videos", creating=True, body=body), creating=True).remote_id
 
     async def _stands(self, video_id: str, size: int, turn: Turn) -> int:
-        """How many bytes the host has of a file of `size`: one call."""
+        """How many bytes the host has of a file of `size`: one call. Raises SessionGone where the video is gone."""
         await turn()
-        return _received(await self._ask("GET", f"{self._item(video_id)}/status"), size)
+        answer = await self._caller.call("GET", f"{self._item(video_id)}/status")
+        if answer.status in (404, 410):
+            raise SessionGone("destination-error", f"the video that waited for bytes is gone: status {answer.status}")
+        return _received(self._read(answer), size)
 
     async def _send(self, video_id: str, file: LocalFile, start: int, end: int) -> int:
         form = Form.of("video", "application/octet-stream")

@@ -187,22 +187,25 @@ class BunnyDestination(Host):
 
         done = RemoteVideo(video_id, request.ref, RemoteState.PROCESSING, title=request.title)
         for last in (False, True):
-            if not location:
-                await sent(0)
-                kind = mimetypes.guess_type(file.path)[0] or "video/mp4"
-                about = {"filetype": kind, "title": _titled(request, sent=True)}
-                if self._options.collection_id:
-                    about["collection"] = self._options.collection_id
-                location, _ = await tus.create("/tusupload", file.size, about)
-                start = 0
-                await sent(0)
             try:
+                if not location:
+                    await sent(0)
+                    kind = mimetypes.guess_type(file.path)[0] or "video/mp4"
+                    about = {"filetype": kind, "title": _titled(request, sent=True)}
+                    if self._options.collection_id:
+                        about["collection"] = self._options.collection_id
+                    location, _ = await tus.create("/tusupload", file.size, about)
+                    start = 0
+                    await sent(0)
                 await tus.send(location, file, self.chunk_bytes, sent, start=start)
             except SessionGone:
                 await turn()
-                if not (await self.get(video_id)).awaits_bytes:
+                found = await self.get(video_id)
+                if found.state is RemoteState.DELETED and begun is not None:
+                    return await self.upload(request, None, keep=keep, turn=turn)
+                if found.state is not RemoteState.DELETED and not found.awaits_bytes:
                     return done  # it had come whole, and only the answer was lost
-                if last:
+                if last or found.state is RemoteState.DELETED:
                     raise
                 location = ""
             else:

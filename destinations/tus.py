@@ -53,11 +53,13 @@ class Tus:
         self, path: str, length: int, about: Mapping[str, str | None], extra: Mapping[str, str] = MappingProxyType({})
     ) -> tuple[str, Answer]:
         """Announces `length` bytes, with `extra` headers. Returns the upload's address — its path where it is at the
-        account's own server — and the answer. One request. Raises Fault with `landed`."""
+        account's own server — and the answer. One request. Raises Fault with `landed`, SessionGone."""
         announced = {"Upload-Length": str(length), "Upload-Metadata": metadata(about)}
         headers = {**self.signed(), **extra, **VERSION, **announced}
         await self.turn()
         answer = await self.caller.call("POST", path, creating=True, headers=headers)
+        if answer.status in (404, 410):
+            raise SessionGone("destination-error", f"there is nothing to upload to: status {answer.status}")
         if not 200 <= answer.status < 300:
             raise self.refused(answer, parsed(answer.content)[0], True)
         location = answer.headers.get("location", "")

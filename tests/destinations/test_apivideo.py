@@ -194,6 +194,28 @@ async def test_a_video_that_was_announced_and_never_kept_is_used_again(
     assert not (await open_one().lookup("ref-1"))[0].awaits_bytes
 
 
+async def test_a_file_that_changed_is_not_put_behind_what_came_of_it_before(
+    server: ApiVideoServer, open_one: Any, film: Path
+) -> None:
+    kept = Kept(kill_at=1)
+    with pytest.raises(asyncio.CancelledError):
+        await open_one().upload(request_for(address=str(film)), None, keep=kept, turn=no_wait)
+    film.write_bytes(film.read_bytes()[::-1])
+    made = await open_one().upload(request_for(address=str(film)), None, keep=Kept(), turn=no_wait)
+    assert server.videos[made.remote_id].content == film.read_bytes()
+
+
+async def test_a_video_that_was_deleted_while_it_waited_is_announced_anew(
+    server: ApiVideoServer, open_one: Any, film: Path
+) -> None:
+    kept = Kept(kill_at=1)
+    with pytest.raises(asyncio.CancelledError):
+        await open_one().upload(request_for(address=str(film)), None, keep=kept, turn=no_wait)
+    server.videos.clear()
+    made = await open_one().upload(request_for(address=str(film)), kept[-1], keep=Kept(), turn=no_wait)
+    assert server.videos[made.remote_id].content == film.read_bytes()
+
+
 async def test_a_video_that_came_whole_and_failed_is_not_taken_for_one_that_waits(
     server: ApiVideoServer, open_one: Any, film: Path
 ) -> None:

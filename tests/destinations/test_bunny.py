@@ -246,6 +246,19 @@ async def test_a_transfer_that_the_host_forgot_begins_anew_in_the_same_video(
     assert server.videos[made.remote_id].content == film.read_bytes()
 
 
+@pytest.mark.parametrize("place", [0, 1, -1])
+async def test_a_video_that_was_deleted_while_it_waited_is_announced_anew(
+    server: BunnyServer, open_one: Any, film: Path, place: int
+) -> None:
+    kept = Kept(kill_at=1)
+    with pytest.raises(asyncio.CancelledError):
+        await open_one().upload(request_for(REF, address=str(film)), None, keep=kept, turn=no_wait)
+    server.videos.clear()
+    server.uploads.clear()
+    made = await open_one().upload(request_for(REF, address=str(film)), kept[place], keep=Kept(), turn=no_wait)
+    assert server.videos[made.remote_id].content == film.read_bytes()
+
+
 async def test_a_host_that_forgets_while_it_is_sent_to_is_a_fault_and_no_loop(
     server: BunnyServer, open_one: Any, film: Path
 ) -> None:
