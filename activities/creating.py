@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 from temporalio import activity
 
+from activities import outcomes
 from activities.accounts import Account, Accounts
 from activities.items import item_of
 from activities.pages import LONGEST_NAP_S, Bench, PageRun
@@ -118,6 +119,8 @@ async def _create(engine: Engine, account: Account, source: Source, row: Row, *,
     _check(row, item, account)
     with crossing("locate"):
         location = await source.locate(item)
+    if account.governor.held:
+        return outcomes.handed_back(row)  # a pause began while the source was asked
     request = CreateRequest(
         ref=row.ref,
         address=location.address,
