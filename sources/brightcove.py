@@ -6,6 +6,7 @@ expire within hours. The uploaded file (the "digital master") cannot be had by t
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,7 @@ class BrightcoveSource(HostedSource):
             options.oauth_url, options, headers={"Authorization": basic(client, secret)}, secrets=(client, secret)
         )
         self._token, self._ends = "", 0.0
+        self._renewing = asyncio.Lock()
         self._folders: Mapping[str, str] | None = None
         api = Api(base_url, options, secrets=(secret,), authorize=self._authorize)
         self._account = f"/v1/accounts/{seg(options.account)}"
@@ -66,21 +68,27 @@ class BrightcoveSource(HostedSource):
         await super().aclose()
 
     async def _authorize(self, method: str, url: httpx.URL, renew: bool) -> Mapping[str, str]:
-        if renew or time.monotonic() > self._ends:
-            asked = self._oauth.url("/v4/access_token", {"grant_type": "client_credentials"})
-            try:
-                body = await self._oauth.listing(asked, method="POST")
-            except Refused as refused:
-                if refused.status in (400, 401, 403):
-                    raise Fault("source-credentials-refused", f"{refused.words}; {self.rights}") from None
-                raise self._oauth.fault(refused) from None
-            try:
-                found = json.loads(body)
-                self._token = str(found["access_token"])
-                self._ends = time.monotonic() + max(0.0, float(found.get("expires_in", 300)) - RENEW_BEFORE_S)
-            except (ValueError, TypeError, KeyError, AttributeError):
-                raise self._oauth.malformed(asked, "it gave no access token") from None
+        refused = self._token if renew else None
+        async with self._renewing:
+            # Of those who are refused together, one asks for a new token.
+            if self._token == refused or time.monotonic() > self._ends:
+                await self._renew()
         return {"Authorization": f"Bearer {self._token}"}
+
+    async def _renew(self) -> None:
+        asked = self._oauth.url("/v4/access_token", {"grant_type": "client_credentials"})
+        try:
+            body = await self._oauth.listing(asked, method="POST")
+        except Refused as refused:
+            if refused.status in (400, 401, 403):
+                raise Fault("source-credentials-refused", f"{refused.words}; {self.rights}") from None
+            raise self._oauth.fault(refused) from None
+        try:
+            found = json.loads(body)
+            self._token = str(found["access_token"])
+            self._ends = time.monotonic() + max(0.0, float(found.get("expires_in", 300)) - RENEW_BEFORE_S)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise self._oauth.malformed(asked, "it gave no access token") from None
 
     # -------------------------------------------------------------------------------------------------- the listing
 

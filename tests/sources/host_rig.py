@@ -19,7 +19,7 @@ from sources.registry import open_source
 from sources.spec import SourceSpec
 from tests.sources.hosts import SERVERS
 from tests.sources.hosts.base import Clip, Server
-from tests.sources.hosts.serving import running
+from tests.sources.hosts.serving import Answer, running
 
 NAME = "old"
 
@@ -259,10 +259,17 @@ async def fetched(location: Location) -> int:
         return (await client.get(location.address, headers=dict(location.headers))).status_code
 
 
-async def placed(host: Host, stack: AsyncExitStack, clips: list[Clip] | None = None) -> Place:
+async def placed(
+    host: Host,
+    stack: AsyncExitStack,
+    clips: list[Clip] | None = None,
+    *,
+    files: Callable[[Server], Answer] = lambda server: server.file,
+) -> Place:
+    """`files` makes the handler of the server's files."""
     server = SERVERS[host.kind](clips)
     server.api = await stack.enter_async_context(running(server.answer))  # type: ignore[assignment]
-    server.files = await stack.enter_async_context(running(server.file))  # type: ignore[assignment]
+    server.files = await stack.enter_async_context(running(files(server)))  # type: ignore[assignment]
     return Place(host, server, stack)
 
 

@@ -18,8 +18,8 @@ class BrightcoveServer(Server):
 
     def __init__(self, clips: list[Clip] | None = None) -> None:
         super().__init__(clips)
-        self.access = 0
-        """How many access tokens were given; only the last one is good."""
+        self.access = self.ended = 0
+        """How many access tokens were given, and how many of them are no longer good."""
 
     def options(self) -> dict[str, Any]:
         return {"account": "1234567890", "oauth_url": f"{self.api.url}/oauth"}
@@ -28,10 +28,10 @@ class BrightcoveServer(Server):
         given = request.headers.get("authorization")
         if request.url.path == "/oauth/v4/access_token":
             return given == "Basic " + base64.b64encode(self.token.encode()).decode()
-        return given == f"Bearer access-{self.access}"
+        return given in [f"Bearer access-{number}" for number in range(self.ended + 1, self.access + 1)]
 
     def end_access(self) -> None:
-        self.access += 1
+        self.ended = self.access
 
     def error(self, status: int, code: str, words: str) -> Response:
         return JSONResponse([{"error_code": code, "message": words}], status)
