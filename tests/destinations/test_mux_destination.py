@@ -124,6 +124,20 @@ async def test_an_upload_that_expired_is_begun_anew(server: MuxServer, open_one:
     assert server.videos[made.remote_id].content == Path(film).read_bytes()
 
 
+async def test_an_upload_that_mux_no_longer_knows_is_begun_anew(server: MuxServer, open_one: Any, film: str) -> None:
+    transfer = await begun(open_one(), film)
+    server.uploads.clear()
+    made = await open_one().upload(CreateRequest("ref-1", film, "A"), transfer, keep=keep, turn=turn)
+    assert server.videos[made.remote_id].content == Path(film).read_bytes()
+
+
+async def test_an_uploads_address_is_asked_for_as_long_as_mux_grants_it(
+    server: MuxServer, open_one: Any, film: str
+) -> None:
+    await open_one().upload(CreateRequest("ref-1", film, "A"), None, keep=keep, turn=turn)
+    assert [upload["timeout"] for upload in server.uploads.values()] == [604_800]
+
+
 async def test_an_upload_that_had_arrived_when_it_was_killed_is_not_sent_again(
     server: MuxServer, open_one: Any, film: str
 ) -> None:
@@ -225,3 +239,11 @@ def test_an_unknown_status_keeps_the_id() -> None:
     video = host.video_of({"id": "a1", "status": "marinating"})
     assert video is not None
     assert (video.remote_id, video.state) == ("a1", RemoteState.PROCESSING)
+
+
+@pytest.mark.parametrize("place", [{"passthrough": "ref-1"}, {"meta": {"external_id": "ref-1"}}])
+def test_the_reference_is_found_in_either_of_its_places(place: Any) -> None:
+    host = mux.MuxDestination(MuxServer().account(base_url=None))
+    video = host.video_of({"id": "a1", "status": "ready", **place})
+    assert video is not None
+    assert video.ref == "ref-1"
