@@ -20,12 +20,11 @@ from sources.about import About, Caption
 from sources.asking import Api, ApiOptions
 from sources.base import Item, Location, Problem
 from sources.claims import dicts, dig, http_or_none, seg, text, texts
-from sources.hosted import HostedSource, paging, required_token
+from sources.hosted import HostedSource, making_s, paging, required_token
 from sources.walking import Answer
 
 BASE_URL: Final = "https://api.cloudflare.com/client/v4"
 PAGE_LIMIT: Final = 1000
-DOWNLOAD_WAIT_S: Final = 30.0
 PROCESSING_WAIT_S: Final = 60.0
 OVERLAP: Final = timedelta(milliseconds=1)
 """UNVERIFIED whether `start` includes its moment, so each page begins a little before the end of the one before."""
@@ -108,7 +107,7 @@ class CloudflareSource(HostedSource):
             raise self.failed(item, "its MP4 could not be made")
         if state != "ready":
             percent = dig(made, "default.percentComplete")
-            raise self.busy(item, f"Cloudflare makes its MP4 ({percent or 0} %)", DOWNLOAD_WAIT_S)
+            raise self.busy(item, f"Cloudflare makes its MP4 ({percent or 0} %)", making_s(item))
         address = await self._with_token(item, dig(made, "default.url"), downloadable=True)
         return self.located(address, what=f"{item.source_id!r}: its MP4 is ready")
 

@@ -57,6 +57,12 @@ def paging(style: Literal["offset", "page", "cursor"], size: int, page_size: int
     return Paging(style, size, size * max(1, page_size // size), options.max_pages)
 
 
+def making_s(item: Item) -> float:
+    """Seconds before a file that its host makes on request is asked for again. A row has few attempts, so long videos
+    are given a tenth of their length, within half a minute and ten."""
+    return min(600.0, max(30.0, (item.duration_ms or 0) / 10_000))
+
+
 def in_folder(listed: Item, key: str, names: Mapping[str, str]) -> Item:
     """The item with the name of its folder, whose id is kept under `key`."""
     folder = names.get(str(listed.metadata.get(key)))
@@ -146,7 +152,13 @@ class HostedSource(PagedSource):
                 found = await self.captions_of(item)
             return replace(item, about=item.about.model_copy(update={"captions": found})) if found else item
 
-        return list(await asyncio.gather(*map(one, items)))
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(one(item)) for item in items]
+        except BaseExceptionGroup as errors:
+            # The first; the others were cancelled, so that a host in trouble is not asked on behalf of each item.
+            raise errors.exceptions[0] from None
+        return [task.result() for task in asked]
 
     async def captions_of(self, item: Item) -> tuple[Caption, ...]:
         """The text tracks of one video, where its host lists them apart."""

@@ -17,15 +17,13 @@ from sources.about import About, Caption
 from sources.asking import Api, ApiOptions
 from sources.base import Item, Location, Problem
 from sources.claims import dicts, dig, seg, text, texts
-from sources.hosted import HostedSource, basic, paging, pair, required_token
+from sources.hosted import HostedSource, basic, making_s, paging, pair, required_token
 from sources.walking import Answer
 
 BASE_URL: Final = "https://api.mux.com"
 STREAM_URL: Final = "https://stream.mux.com"
 IMAGE_URL: Final = "https://image.mux.com"
 PAGE_LIMIT: Final = 100
-MASTER_WAIT_S: Final = 30.0
-"""A master is made in about the time that its file takes to be copied."""
 PROCESSING_WAIT_S: Final = 60.0
 
 
@@ -89,7 +87,7 @@ class MuxSource(HostedSource):
         if dig(master, "status") == "errored":
             raise self.failed(item, "its master could not be made")
         if dig(master, "status") != "ready":
-            raise self.busy(item, "Mux makes its master", MASTER_WAIT_S)
+            raise self.busy(item, "Mux makes its master", making_s(item))
         return self.located(dig(master, "url"), what=f"{item.source_id!r}: its master is ready")
 
 

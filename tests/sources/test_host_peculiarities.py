@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -391,6 +391,32 @@ async def test_a_referer_is_sent_where_the_pull_zone_wants_one(at: At) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- what they share
+
+
+@pytest.mark.parametrize(("minutes", "wait_s"), [(None, 30), (1, 30), (30, 180), (600, 600)])
+async def test_a_file_that_is_made_on_request_is_given_time_by_its_length(
+    at: At, minutes: int | None, wait_s: float
+) -> None:
+    place = await at("mux")
+    source, item = await place.video(7)
+    item = replace(item, duration_ms=None if minutes is None else minutes * 60_000)
+    with pytest.raises(Fault) as raised:
+        await source.locate(item)
+    assert raised.value.retry_after == wait_s
+
+
+async def test_a_host_that_fails_while_captions_are_asked_for_is_not_asked_for_each_video(at: At) -> None:
+    place = await at("wistia")
+    source = await place.source(page_size=23, retries=0)
+
+    def answer(request: Request) -> Response:
+        return Response(status_code=500)
+
+    await source.check()
+    place.server.trouble = [place.server.respond, *[answer] * 30]
+    with pytest.raises(Fault, match="source-down"):
+        await source.list_page(None)
+    assert len(place.server.api.requests) < 12
 
 
 async def test_captions_are_not_asked_for_where_nobody_wants_them(at: At) -> None:
