@@ -42,7 +42,7 @@ from faults import Fault
 from settings import AccountSettings, LimitSettings
 
 META_REF: Final = "longhaul-ref"
-"""Key in `meta` under which our reference stands."""
+"""Key in `meta` under which our reference stands too."""
 CAPTIONS_MAX: Final = 10_000_000
 """Bytes of one WebVTT file (10 MB)."""
 IN_FLIGHT: Final = 120
@@ -175,7 +175,8 @@ class CloudflareDestination(Host):
         return {name: value for name, value in told.items() if value}
 
     async def upload(self, request: CreateRequest, begun: Transfer | None, *, keep: Keep, turn: Turn) -> RemoteVideo:
-        """By tus: one request to announce, one a chunk; one or two more where an earlier attempt is gone on with."""
+        """By tus: one request to announce, one a chunk, one for what tus has no place for; one or two more where an
+        earlier attempt is gone on with."""
         file = await LocalFile.of(request)
         named = {} if begun is None else file.begun(begun)
         video_id, location, start = named.get("video", ""), named.get("location", ""), None
@@ -183,7 +184,7 @@ class CloudflareDestination(Host):
         if video_id and not location:
             # Its address could not be kept. What was announced and never came is given up for a new one.
             if (found := await self._with_bytes(video_id, turn)) is not None:
-                return found
+                return await self._described(request, found, turn)
             await turn()
             await self.delete(video_id)
             video_id = ""
@@ -191,7 +192,10 @@ class CloudflareDestination(Host):
             location, answer = await tus.create(
                 self._root,
                 file.size,
-                {**self._meta(request), **({"requiresignedurls": None} if _is_closed(request) else {})},
+                {
+                    "name": self._meta(request)["name"],
+                    **({"requiresignedurls": None} if _is_closed(request) else {}),
+                },
                 {"Upload-Creator": request.ref} if self._options.reference_in == "creator" else {},
             )
             video_id, start = answer.headers.get("stream-media-id", ""), 0
@@ -208,11 +212,21 @@ class CloudflareDestination(Host):
             await tus.send(location, file, self.chunk_bytes, sent, start=start)
         except SessionGone:
             if (found := await self._with_bytes(video_id, turn)) is not None:
-                return found  # it had come whole, and only the answer was lost
+                # It had come whole, and only the answer was lost.
+                return await self._described(request, found, turn)
             if start == 0:
                 raise
             return await self.upload(request, None, keep=keep, turn=turn)
-        return RemoteVideo(video_id, request.ref, RemoteState.PROCESSING, title=request.title)
+        made = RemoteVideo(video_id, request.ref, RemoteState.PROCESSING, title=request.title)
+        return await self._described(request, made, turn)
+
+    async def _described(self, request: CreateRequest, video: RemoteVideo, turn: Turn) -> RemoteVideo:
+        """Sets what an upload's header has no documented place for, and no room: one call where there is any."""
+        meta = self._meta(request)
+        if meta.keys() - {"name", META_REF}:
+            await turn()
+            await self._ask("POST", self._item(video.remote_id), body={"meta": meta})
+        return video
 
     async def _with_bytes(self, remote_id: str, turn: Turn) -> RemoteVideo | None:
         """The video, if its bytes have come: one call."""

@@ -199,6 +199,21 @@ async def test_an_upload_says_what_a_create_says(server: CloudflareServer, open_
     assert sent.private and fetched.private
 
 
+async def test_what_tus_has_no_place_for_is_said_afterwards_also_by_the_next_process(
+    server: CloudflareServer, open_one: Any, film: Path
+) -> None:
+    request = request_for("ref-1", address=str(film), title="A title", about=About(description="x" * 100_000))
+    kept = Kept(kill_at=film.stat().st_size)
+    with pytest.raises(asyncio.CancelledError):
+        await open_one(reference_in="name").upload(request, None, keep=kept, turn=no_wait)
+    for server.upload_gone in (False, True):
+        made = await open_one(reference_in="name").upload(request, kept[-1], keep=Kept(), turn=no_wait)
+        meta = server.videos[made.remote_id].asked["meta"]
+        assert (meta["name"], meta["title"], len(meta["description"])) == ("ref-1", "A title", 100_000)
+        server.videos[made.remote_id].asked["meta"] = {"name": "ref-1"}
+    assert max(len(value) for seen in server.seen for value in seen.headers.values()) < 4_000
+
+
 async def test_a_foreign_upload_address_gets_no_credentials_and_is_kept_nowhere(
     server: CloudflareServer, open_one: Any, film: Path
 ) -> None:

@@ -82,6 +82,7 @@ class CloudflareServer(TusUploads):
             Route(f"{root}/webhook", self.get_webhook, methods=["GET"]),
             Route(f"{root}/{{id}}", self.tus, methods=["HEAD", "PATCH"]),
             Route(f"{root}/{{id}}", self.get, methods=["GET"]),
+            Route(f"{root}/{{id}}", self.edit, methods=["POST"]),
             Route(f"{root}/{{id}}", self.delete, methods=["DELETE"]),
             Route("/tus/{id}", self.tus, methods=["HEAD", "PATCH"]),
             Route(f"{root}/{{id}}/captions/{{language}}", self.put_captions, methods=["PUT"]),
@@ -207,6 +208,13 @@ class CloudflareServer(TusUploads):
         video = self.videos.get(request.path_params["id"])
         return self.error(404, "Not Found: video not found") if video is None else self.good(self.body(video))
 
+    async def edit(self, request: Request) -> Response:
+        video = self.videos.get(request.path_params["id"])
+        if video is None:
+            return self.error(404, "Not Found: video not found")
+        video.asked |= await request.json()
+        return self.good(self.body(video))
+
     async def delete(self, request: Request) -> Response:
         if self.videos.pop(request.path_params["id"], None) is None:
             return self.error(404, "Not Found: video not found")
@@ -241,11 +249,11 @@ class CloudflareServer(TusUploads):
             return found
         length, about = found
         closed = "requiresignedurls" in about
-        meta = {name: value for name, value in about.items() if name != "requiresignedurls"}
+        # Other keys than the documented ones are forgotten, which may be less than the host does.
+        meta = {name: value for name, value in about.items() if name == "name"}
         creator = request.headers.get("upload-creator")
         asked = {"meta": meta, "creator": creator}
-        title = meta.get("title") or meta.get("name")
-        video = self.add(creator or meta.get("name"), title, asked=asked, private=closed, state="waiting")
+        video = self.add(creator or meta.get("name"), meta.get("name"), asked=asked, private=closed, state="waiting")
         self.uploads[video.id] = Upload(video.id, length, video.id, about)
         location = f"{self.url}/accounts/{ACCOUNT}/stream/{video.id}"
         if self.foreign_uploads:
