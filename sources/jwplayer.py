@@ -33,8 +33,9 @@ ALL: Final = MappingProxyType({"page_length": str(PAGE_LIMIT)})
 REACHABLE: Final = 10_000
 """Results of one question (docs.jwplayer.com, "Listing Media")."""
 PROCESSING_WAIT_S: Final = 60.0
+DAY_S: Final = 86_400
 _ODD_MICROSECOND: Final = 271_828
-"""Ranges meet at a moment at which nothing was made, so that it does not matter whether they include their ends."""
+"""Ranges within a day meet at a moment at which nothing was made, so that it is all the same whether it is included."""
 
 Range = tuple[int | None, int | None, int]
 """Media made from one second since 1970 on to another (None: without a bound), and how many there are."""
@@ -144,7 +145,7 @@ class JwPlayerSource(HostedSource):
                 f"{self.shown}: {count} media were made in the second {moment(low)}, of which the host lets only "
                 f"{self._options.reachable} be reached (or it ignores the range that it was asked for)",
             )
-        middle = (low + high) // 2
+        middle = parting(low, high)
         first = await self._halved(since, middle, await self._count(since, middle), low, middle)
         return first + await self._halved(middle, until, await self._count(middle, until), middle, high)
 
@@ -207,16 +208,27 @@ class JwPlayerSource(HostedSource):
 
 
 def query(since: int | None, until: int | None) -> dict[str, str]:
-    """UNVERIFIED in one point: that moments are understood as well as days. A host that ignores the range, or reads it
-    otherwise, is noticed by its counts."""
+    """UNVERIFIED how moments are written in a range: days are said as days, and only what is within one as a moment.
+    Where a day as the end of a range means all of it, two ranges share that day, and the ledger collapses what comes
+    twice. A host that ignores the range is noticed by its counts."""
     if since is None and until is None:
         return {}
     ends = ["*" if second is None else f'"{moment(second)}"' for second in (since, until)]
     return {"q": f"created:[{ends[0]} TO {ends[1]}]"}
 
 
+def parting(low: int, high: int) -> int:
+    """A second between these two, about half way: a midnight where there is one."""
+    middle = (low + high) // 2
+    for midnight in (middle - middle % DAY_S, middle - middle % DAY_S + DAY_S):
+        if low < midnight < high:
+            return midnight
+    return middle
+
+
 def moment(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).replace(microsecond=_ODD_MICROSECOND).isoformat()
+    at = datetime.fromtimestamp(second, UTC)
+    return at.date().isoformat() if second % DAY_S == 0 else at.replace(microsecond=_ODD_MICROSECOND).isoformat()
 
 
 def unpacked(ranges: list[Any]) -> list[Range]:

@@ -98,6 +98,25 @@ async def test_a_library_beyond_reach_is_listed_in_ranges_of_time(at: At, count:
     assert all(request.query_params.get("q") for request in place.server.api.requests[-3:]) is (count > 20)
 
 
+@pytest.mark.parametrize("whole_days", [False, True])
+async def test_a_library_of_years_is_parted_at_days_however_they_are_read(at: At, whole_days: bool) -> None:
+    @dataclass(frozen=True)
+    class Daily(Clip):
+        @property
+        def created(self) -> datetime:
+            return BEGAN + timedelta(days=self.number * 3, seconds=self.number)
+
+    place = await at("jwplayer", [Daily(n) for n in range(1, 120)])
+    assert isinstance(place.server, JwPlayerServer)
+    place.server.reachable, place.server.whole_days = 20, whole_days
+    pages = await place.walked(3, reachable=20, captions=False)
+
+    assert {item.source_id for page in pages for item in page.items} == {*map(place.server.ref, place.server.clips)}
+    asked = [request.query_params.get("q", "") for request in place.server.api.requests]
+    assert any(re.fullmatch(r'created:\["\d{4}-\d\d-\d\d" TO "\d{4}-\d\d-\d\d"\]', q) for q in asked)
+    assert not any("T" in q.replace(" TO ", "") for q in asked)
+
+
 async def test_more_in_one_second_than_can_be_reached_fails_loudly(at: At) -> None:
     @dataclass(frozen=True)
     class Bulk(Clip):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from starlette.requests import Request
@@ -19,6 +19,8 @@ class JwPlayerServer(Server):
     page_param = "page"
     reachable = 10_000
     ignores_query = False
+    whole_days = False
+    """Whether a day as the end of a range means all of it, or its first moment."""
 
     def options(self) -> dict[str, Any]:
         return {"site": "site0001", "delivery_url": self.files.url}
@@ -60,10 +62,9 @@ class JwPlayerServer(Server):
         query = request.query_params
         found = self.clips
         if "q" in query and not self.ignores_query:
-            since, until = (
-                None if end == "*" else datetime.fromisoformat(end.strip('"'))
-                for end in (RANGE.fullmatch(query["q"]) or [None, "*", "*"]).groups()  # type: ignore[union-attr]
-            )
+            ends = RANGE.fullmatch(query["q"])
+            assert ends is not None, "a range as documented"
+            since, until = self.bound(ends[1], begins=True), self.bound(ends[2], begins=False)
             found = [c for c in found if (not since or c.created >= since) and (not until or c.created <= until)]
         found = sorted(found, key=lambda c: c.created, reverse=query.get("sort") == "created:dsc")
         total = len(found) + self.lies
@@ -74,6 +75,16 @@ class JwPlayerServer(Server):
         found = found[begin : min(begin + size, self.reachable)]
         media = [self.media(clip) for clip in found]
         return JSONResponse({"page": page, "page_length": size, "total": total, "media": media})
+
+    def bound(self, end: str, *, begins: bool) -> datetime | None:
+        if end == "*":
+            return None
+        at = datetime.fromisoformat(end.strip('"'))
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+            if self.whole_days and not begins:
+                at += timedelta(days=1, microseconds=-1)
+        return at
 
     def media(self, clip: Clip) -> dict[str, Any]:
         return {
