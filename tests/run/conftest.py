@@ -51,10 +51,13 @@ class Rig:
     folder: Path
     started: list[str] = field(default_factory=list)
 
-    def manifest(self, rows: Iterable[tuple[str, str]], name: str = "library.csv") -> Path:
-        """Writes a manifest of (id, address) rows."""
+    def manifest(
+        self, rows: Iterable[tuple[str, str]], name: str = "library.csv", *, caption: str | None = None
+    ) -> Path:
+        """Writes a manifest of (id, address) rows; `caption` is the address of an English text track for each."""
         path = self.folder / name
-        path.write_text("id,url\n" + "".join(f"{id_},{url}\n" for id_, url in rows), encoding="utf-8")
+        head, tail = ("id,url", "") if caption is None else ("id,url,captions.en", f",{caption}")
+        path.write_text(f"{head}\n" + "".join(f"{id_},{url}{tail}\n" for id_, url in rows), encoding="utf-8")
         return path
 
     def videos(self, count: int, prefix: str = "v") -> list[tuple[str, str]]:
@@ -106,6 +109,7 @@ def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty.mp4").touch()
     (folder / "page.mp4").write_text("<!doctype html><html><body>log in</body></html>")
     shutil.copy(folder / "good.mp4", folder / "other.mp4")
+    (folder / "en.vtt").write_text("WEBVTT\n\n00:00.500 --> 00:01.500\nHello\n", encoding="utf-8")
     return folder
 
 

@@ -22,6 +22,7 @@ from workflows.ids import migration_id, page_id, stripe_id
 
 HERE = Path(__file__).parent
 VERSION = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text())["project"]["version"]
+CAPTIONS = {"options": {"captions_path": "/v1/videos/{id}/captions/{language}"}}
 TARGET = HERE / "histories" / VERSION
 
 
@@ -44,12 +45,12 @@ def elsewhere():
 
 
 async def test_record_a_whole_run(rig_factory, elsewhere):
-    rig = await rig_factory(faults={"ingest_s": 2.0})
+    rig = await rig_factory(faults={"ingest_s": 2.0}, account=CAPTIONS)
     rig.folder = elsewhere
-    await rig.migrate("whole", rig.manifest(rig.videos(20)), page_size=10)
+    await rig.migrate("whole", rig.manifest(rig.videos(20), caption=f"{rig.files}/en.vtt"), page_size=10)
     await _keep(rig, "migration-whole", migration_id("whole"))
     await _keep(rig, "stripe", stripe_id("whole", 1, 0))
-    for phase in ("inventory", "create", "settle", "reconcile"):
+    for phase in ("inventory", "create", "settle", "attach", "reconcile"):
         await _keep(rig, f"page-{phase}", page_id("whole", phase, 1))
 
 
@@ -72,6 +73,7 @@ async def test_record_a_run_that_is_controlled_and_parks(rig_factory, elsewhere)
     await rig.until(lambda: rig.sandbox.stats()["creates"] >= 2, "creates have begun")
     await handle.execute_update("pause", {"note": "lunch"})
     await handle.execute_update("parallel", {"pages_at_once": 2})
+    await handle.execute_update("pace", {"factor": 1.0})
     rig.sandbox.faults(refuse_503_rate=1.0, retry_after="absent")
     await handle.signal("resume")
     await rig.until(lambda: _state(rig, "controlled", "parked"), "it parks")

@@ -25,7 +25,6 @@ PUT = "PUT /v1/videos/{id}/captions/{language}"
 def tracks(media: Path) -> Path:
     """Text tracks and a poster beside the videos, where the same server serves them."""
     (media / "de.srt").write_bytes(SRT.encode("cp1252"))
-    (media / "en.vtt").write_text(VTT, encoding="utf-8")
     (media / "poster.png").write_bytes(PNG)
     (media / "notes.txt").write_text("not a word was said\n", encoding="utf-8")
     return media

@@ -39,20 +39,21 @@ def test_histories_of_every_workflow_and_of_every_turn_a_run_can_take_are_kept()
     assert kept >= {
         "migration-whole", "migration-continued-first", "migration-continued-last", "migration-controlled",
         "migration-cancelled", "migration-redrive", "stripe", "page-inventory", "page-create", "page-settle",
-        "page-reconcile",
+        "page-attach", "page-reconcile",
     }  # fmt: skip
 
 
 async def test_the_commands_of_each_workflow_are_those_committed(rig_factory, unique):
     """One page that has to wait for its videos, no trouble: the order of commands is then always the same."""
-    rig = await rig_factory(faults={"ingest_s": 2.0})
-    await rig.migrate(unique, rig.manifest(rig.videos(3)))
+    captions = {"options": {"captions_path": "/v1/videos/{id}/captions/{language}"}}
+    rig = await rig_factory(faults={"ingest_s": 2.0}, account=captions)
+    await rig.migrate(unique, rig.manifest(rig.videos(3), caption=f"{rig.files}/en.vtt"))
     found = {
         "migration": await _commands(rig, migration_id(unique)),
         "stripe": await _commands(rig, stripe_id(unique, 1, 0)),
         **{
             f"page {phase}": await _commands(rig, page_id(unique, phase, 1))
-            for phase in ("inventory", "create", "settle", "reconcile")
+            for phase in ("inventory", "create", "settle", "attach", "reconcile")
         },
     }
     committed = json.loads(FINGERPRINTS.read_text())
