@@ -12,11 +12,12 @@ from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import quote, urljoin
 
 import httpx
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from faults import Fault
 from settings import SourceSettings
-from sources import values
+from sources import claims, values
+from sources.about import About
 from sources.addresses import canonical, redact, scrub
 from sources.asking import BODY_LIMIT, Api, ApiOptions, Refused
 from sources.base import PAGE_SIZE, Item, Location, Problem
@@ -25,6 +26,26 @@ from sources.walking import Answer, PagedSource, Paging, known, whole
 FieldPath = Annotated[str, StringConstraints(pattern=r"^[^.\s]+(\.[^.\s]+)*$")]
 """Names on the way into a JSON value, divided by dots; a whole number picks from a list (`files.0.link`)."""
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+
+
+class AboutFields(BaseModel):
+    """What the fields are called that travel with a video beside its file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: FieldPath | None = None
+    tags: FieldPath | None = None
+    """A list of texts."""
+    folder: FieldPath | None = None
+    poster: FieldPath | None = None
+    public: FieldPath | None = None
+    """True or false."""
+    captions: FieldPath | None = None
+    """Where the list of text tracks is."""
+    caption_language: FieldPath = "language"
+    """Within one of them, as the next two."""
+    caption_url: FieldPath = "url"
+    caption_label: FieldPath | None = None
 
 
 class Options(ApiOptions):
@@ -57,6 +78,7 @@ class Options(ApiOptions):
     duration_unit: Literal["s", "ms"] = "s"
     metadata: dict[str, FieldPath] = Field(default_factory=dict)
     """Further fields to keep, by the name they are kept under."""
+    about: AboutFields = AboutFields()
     address: Literal["listing", "item"] = "listing"
     """Where a file's address is had: from the listing, or by asking for the item at the moment of use."""
     item_path: str | None = None
@@ -221,7 +243,40 @@ class GenericSource(PagedSource):
         except ValueError as error:
             return Problem(position, column, scrub(str(error), self._secrets))
         kept = {name: value for name, path in options.metadata.items() if (value := find(path)) is not None}
-        return Item(source_id, address, position, title, size, duration_ms, kept)
+        return Item(source_id, address, position, title, size, duration_ms, kept, self._about(entry))
+
+    def _about(self, entry: Any) -> About:
+        """What is none of what it should be is left out: a video does not stay behind for it."""
+        fields = self._options.about
+
+        def find(name: FieldPath | None, value: Any = entry) -> Any:
+            found = _ABSENT if name is None else _dig(value, name)
+            return None if found is _ABSENT else found
+
+        public = find(fields.public)
+        tracks = (
+            claims.caption(
+                find(fields.caption_language, track),
+                key=number,
+                address=self._address_or_none(find(fields.caption_url, track)),
+                label=find(fields.caption_label, track),
+            )
+            for number, track in enumerate(claims.dicts(find(fields.captions)), start=1)
+        )
+        return About(
+            description=claims.text(find(fields.description)),
+            tags=claims.texts(find(fields.tags)),
+            folder=claims.text(find(fields.folder)),
+            captions=claims.captions(tracks),
+            poster=self._address_or_none(find(fields.poster)),
+            privacy=None if not isinstance(public, bool) else "public" if public else "private",
+        )
+
+    def _address_or_none(self, address: Any) -> str | None:
+        try:
+            return self._absolute(address)
+        except ValueError:
+            return None
 
     def _absolute(self, address: Any) -> str:
         """An address out of the host's answer. A path is one on the host, never one on our disk."""
