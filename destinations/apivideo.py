@@ -281,7 +281,7 @@ class ApiVideoDestination(Host):
         if remote_id is None:
             return None
         pairs = at(body, "metadata")
-        metadata = {at(pair, "key"): at(pair, "value") for pair in pairs} if isinstance(pairs, list) else {}
+        metadata = {text(at(pair, "key")): at(pair, "value") for pair in pairs} if isinstance(pairs, list) else {}
         return RemoteVideo(
             remote_id=remote_id,
             ref=text(metadata.get(META_REF)),

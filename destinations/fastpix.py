@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -87,6 +86,7 @@ class FastPixDestination(Host):
         uploads=True,
         carries=frozenset({"tags", "folder", "captions", "privacy"}),
         captions="address",
+        several_tracks_a_language=True,
     )
 
     def __init__(self, account: AccountSettings, *, clock: Callable[[], float] = time.time) -> None:
@@ -283,7 +283,7 @@ class FastPixDestination(Host):
         pages = at(answer, "pagination.offsetCount")
         if not isinstance(items, list) or not _whole(total) or not _whole(pages):
             raise Fault("answer-malformed", "the answer is not a list of media with data and pagination")
-        if not math.ceil(total / self.capabilities.list_limit) <= max(pages, 1) <= max(total, 1):
+        if not -(-total // self.capabilities.list_limit) <= max(pages, 1) <= max(total, 1):
             raise Fault(
                 "answer-malformed", f"the list's {total} media are not in {pages} pages: its offsets are others"
             )

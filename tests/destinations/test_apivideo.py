@@ -13,10 +13,11 @@ import pytest_asyncio
 from starlette.responses import JSONResponse, Response
 
 from destinations import KINDS
+from destinations.apivideo import _received, _state
 from destinations.base import Attachment, RemoteState, Transfer
 from sources.about import About
 from tests.destinations.hosts.apivideo import ApiVideoServer
-from tests.destinations.test_conformance import Kept, fault_of, no_wait, request_for, walked
+from tests.destinations.test_conformance import Kept, altered, fault_of, no_wait, request_for, walked
 
 TRACK = Attachment("subtitles", "https://files.example/a.vtt", b"WEBVTT\n", "de")
 
@@ -79,6 +80,16 @@ async def test_a_status_tells_whole_seconds_and_no_shape(server: ApiVideoServer,
 async def test_an_answer_without_a_status_is_none(server: ApiVideoServer, open_one: Any) -> None:
     server.next(JSONResponse({"videoId": "vi1"}))
     assert (await fault_of(open_one().get("vi1"))).code == "answer-malformed"
+
+
+async def test_whatever_stands_in_any_place_of_a_status_it_is_read(server: ApiVideoServer, open_one: Any) -> None:
+    for state, content in (("ready", b""), ("errored", b""), ("waiting", b"xx")):
+        video = server.add("ref-1", state=state, duration_s=4.0)
+        video.extra["parts"] = {0: content}
+        await open_one().get(video.id)
+        for body in altered(json.loads(server.seen[-1].answer)):
+            assert _state(body)[0] in RemoteState
+            assert 0 <= _received(body, 10) <= 10
 
 
 async def test_the_events_of_all_qualities_are_one_effect(server: ApiVideoServer, open_one: Any) -> None:

@@ -7,10 +7,12 @@ statement isn't made of it then, and docs/destinations/conformance.md says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -390,6 +392,47 @@ async def test_an_answer_that_is_no_list_is_never_an_empty_page(server: HostServ
         for call in (host.list_page(None), host.lookup("ref-1")):
             server.next(Response(body, 200, media_type="application/json"))
             assert not (await fault_of(call)).landed
+
+
+ODD = (None, True, 0, -1, 1.5, math.inf, 10**400, "", "x", "9" * 400, [], {}, [None], [1], [[]], [{}], {"a": 1})
+"""What an answer may have in place of what it should."""
+
+
+def altered(value: Any) -> Iterator[Any]:
+    """The value with each of its parts, and itself, replaced by each odd one."""
+    yield from ODD
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from ({**value, name: odd} for odd in altered(part))
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from ([*value[:place], odd, *value[place + 1 :]] for odd in altered(part))
+
+
+async def test_whatever_stands_in_any_place_of_an_answer_is_read_or_is_a_typed_fault(
+    server: HostServer, host: Any
+) -> None:
+    ready, failed = server.add("ref-1", duration_s=4.0), server.add("ref-2")
+    server.settle(ready.id, "ready")
+    server.settle(failed.id, "errored", code=next(iter(server.failures)))
+
+    async def answer(call: Awaitable[Any]) -> Any:
+        await call
+        return json.loads(server.seen[-1].answer)
+
+    refusal, event = json.loads(bytes(server.error(400).body)), server.event(ready, "ready")
+    assert event is not None
+    listed, got = await answer(host.list_page(None)), [await answer(host.get(v.id)) for v in (ready, failed)]
+    readings: list[tuple[Any, Callable[[Any], Any]]] = [
+        (listed, lambda body: host._listing(body, "")),
+        *((body, lambda body: host.video_of(host.body_of(body))) for body in got),
+        (refusal, lambda body: (host.error_of(body), host.failure_of(body))),
+        (json.loads(event), lambda body: host.parse_event({}, json.dumps(body).encode())),
+    ]
+    for whole, read in readings:
+        for body in altered(whole):
+            with contextlib.suppress(Fault):
+                read(body)
 
 
 # ------------------------------------------------------------------------------------------------------------ states
