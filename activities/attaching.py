@@ -100,6 +100,9 @@ class AttachActivities:
                 content = await asyncio.to_thread(as_vtt, await self._content(location, CAPTION_BYTES))
             return Attachment(track.kind, location.address, content, language=track.language, label=track.label)
 
+        async def no_place(language: str) -> Attachment:
+            raise Fault("attachment-lost", f"{account.name} has one track a language, and another {language} one is it")
+
         async def poster() -> Attachment | None:
             with crossing("locate"):
                 location = await source.locate_poster(item)
@@ -110,11 +113,13 @@ class AttachActivities:
             content = await self._content(location, POSTER_BYTES)
             return Attachment("poster", location.address, content, format=picture_format(content))
 
-        if offers.captions is not None:
-            wanted += [
-                (f"the {track.language} {track.kind}", partial(caption, position))
-                for position, track in enumerate(item.about.captions)
-            ]
+        taken: set[str] = set()
+        for position, track in enumerate(item.about.captions if offers.captions is not None else ()):
+            language = track.language.casefold()
+            there = language in taken and not offers.several_tracks_a_language
+            make = partial(no_place, track.language) if there else partial(caption, position)
+            wanted.append((f"the {track.language} {track.kind}", make))
+            taken.add(language)
         if offers.poster is not None and item.about.poster is not None:
             wanted.append(("the poster", poster))
         return wanted

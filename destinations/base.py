@@ -123,6 +123,8 @@ class Capabilities:
     are lost, and said to be before a run."""
     captions: Literal["address", "bytes"] | None = None
     """Whether text tracks are attached by an address that the host fetches, or by their bytes."""
+    several_tracks_a_language: bool = False
+    """Whether a video can have more than one text track in a language; else a second would replace the first."""
     poster: Literal["address", "bytes"] | None = None
 
 

@@ -89,6 +89,7 @@ class MuxDestination(Host):
         uploads=True,
         carries=frozenset({"folder", "captions", "privacy"}),
         captions="address",
+        several_tracks_a_language=True,
     )
 
     def __init__(self, account: AccountSettings, *, clock: Callable[[], float] = time.time) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,20 @@ async def test_what_is_lost_is_told_with_which_and_why_and_everything_else_is_on
     assert "the poster" in second["detail"]
     assert (on(rig, first["remote_id"]).captions, on(rig, first["remote_id"]).poster) == (("en",), True)
     assert (on(rig, second["remote_id"]).captions, on(rig, second["remote_id"]).poster) == (("en",), False)
+
+
+async def test_of_two_tracks_in_a_language_none_takes_the_others_place_unsaid(rig_factory, unique, tracks):
+    rig = await rig_factory(account=ACCOUNT)
+    found = [{"language": "en", "url": f"{rig.files}/en.vtt"}, {"language": "EN", "url": f"{rig.files}/de.srt"}]
+    row = {"id": "v0", "url": f"{rig.files}/good.mp4", "captions": [found[0], {**found[1], "kind": "captions"}]}
+    library = rig.folder / "library.jsonl"
+    library.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    result = await rig.migrate(unique, library)
+    assert result["reasons"] == {"mismatched": {"attachment-lost": 1}}
+    lost = await asset(rig, "v0")
+    assert lost["detail"].startswith("the EN captions: ")
+    assert "sandbox has one track a language" in lost["detail"]
+    assert rig.sandbox.api.store.attached(lost["remote_id"], "caption", "en").content.decode() == VTT
 
 
 async def test_a_redrive_attaches_what_was_mended_and_makes_nothing_again(rig_factory, unique, tracks):
