@@ -110,6 +110,10 @@ class Api:
         self.headers = dict(headers or {})
         self._options = options
         self._secrets = tuple(secrets)
+        for value in self.headers.values():
+            if value.startswith("Basic "):
+                # Hosts that quote what they were sent quote it so.
+                self.hide(value.removeprefix("Basic "))
         self._authorize = authorize
         self._body_limit = body_limit
         self._not_before = 0.0
@@ -123,6 +127,11 @@ class Api:
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+    def hide(self, secret: str) -> None:
+        """From now on this is hidden too in whatever is said."""
+        if secret not in self._secrets:
+            self._secrets = (*self._secrets, secret)
 
     def url(self, path: str, params: Mapping[str, str] | None = None) -> httpx.URL:
         """An address below the base. `path` is already encoded. Raises Fault("settings-refused") where it is none."""
