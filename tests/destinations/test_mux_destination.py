@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from destinations import mux
 from destinations.base import Attachment, CreateRequest, RemoteState, Transfer
-from faults import Fault
+from faults import Fault, Scope
 from sources.about import About
 from tests.destinations.hosts.mux import MuxServer
 
@@ -177,6 +177,28 @@ async def test_an_upload_that_mux_could_not_make_an_asset_of_has_its_words(
     fault = await fault_of(open_one().upload(CreateRequest("ref-1", film, "A"), transfer, keep=keep, turn=turn))
     assert fault.code == "file-corrupt"
     assert "this is no video" in fault.detail
+
+
+async def test_an_address_that_keeps_nothing_is_given_up_after_a_few_tries(
+    server: MuxServer, open_one: Any, film: str
+) -> None:
+    async def forgetting(_: Transfer) -> None:
+        next(iter(server.uploads.values()))["forgets"] = True
+
+    upload = open_one().upload(CreateRequest("ref-1", film, "A"), None, keep=forgetting, turn=turn)
+    fault = await fault_of(upload)
+    assert (fault.code, fault.permanent) == ("destination-error", False)
+    assert sum(seen.method == "PUT" for seen in server.seen) < 10
+
+
+async def test_an_address_that_is_no_longer_good_is_not_the_accounts_credentials(
+    server: MuxServer, open_one: Any, film: str
+) -> None:
+    async def expiring(_: Transfer) -> None:
+        next(iter(server.uploads.values()))["signature"] = "another"
+
+    fault = await fault_of(open_one().upload(CreateRequest("ref-1", film, "A"), None, keep=expiring, turn=turn))
+    assert (fault.code, fault.scope) == ("destination-error", Scope.ROW)
 
 
 async def test_a_title_that_is_too_long_is_refused_for_an_upload_too(

@@ -223,8 +223,8 @@ class FastPixServer(HostServer):
         return {**shown, "trial": False, "corsOrigin": upload["asked"]["corsOrigin"], "pushMediaSettings": settings}
 
     async def list_uploads(self, request: Request) -> Response:
-        waiting = [self.upload_body(id_) for id_, upload in self.uploads.items() if upload["status"] == "waiting"]
-        return self.page(request, waiting[::-1])
+        unused = [self.upload_body(id_) for id_, upload in self.uploads.items() if upload["status"] != "created"]
+        return self.page(request, unused[::-1])
 
     async def cancel_upload(self, request: Request) -> Response:
         if request.path_params["id"] not in self.uploads:
