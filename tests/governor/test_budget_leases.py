@@ -305,6 +305,29 @@ async def test_refusals_that_come_together_are_one_event(engine: Engine) -> None
     assert await pace.push_back(Fault("rate-limited")) == 1.0
 
 
+async def test_what_is_leased_before_a_cut_is_void_also_for_the_process_that_was_refused(engine: Engine) -> None:
+    pace = governor(engine)
+    await pace.declare()
+    leased = await pace.lease(1)
+    await pace.push_back(Fault("rate-limited"), leased.cuts)
+    pace.clock = lambda: time.monotonic() + 60
+    now = asyncio.get_running_loop().time()
+    assert not await pace.start(now, leased.cuts)
+    assert await pace.start(now, leased.cuts + 1)
+
+
+async def test_calls_are_made_again_after_an_account_was_deleted_whose_pace_had_been_cut(engine: Engine) -> None:
+    pace = governor(engine)
+    await pace.declare()
+    await pace.push_back(Fault("rate-limited"), (await pace.lease(1)).cuts)
+    pace.clock = lambda: time.monotonic() + 60
+    await engine.execute("delete from account")
+    for _ in range(2):
+        leased = await pace.lease(1)
+        await pace.give_back(leased, leased.starts)
+    assert await pace.start(asyncio.get_running_loop().time(), leased.cuts)
+
+
 async def test_what_the_destination_asks_for_reaches_every_worker(open_engine: OpenEngine) -> None:
     one, other = governor(await open_engine()), governor(await open_engine())
     await one.declare()
