@@ -86,6 +86,7 @@ class BrightcoveSource(HostedSource):
         try:
             found = json.loads(body)
             self._token = str(found["access_token"])
+            self.api.hide(self._token)
             self._ends = time.monotonic() + max(0.0, float(found.get("expires_in", 300)) - RENEW_BEFORE_S)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise self._oauth.malformed(asked, "it gave no access token") from None

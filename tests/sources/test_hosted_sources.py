@@ -304,6 +304,7 @@ async def test_no_secret_stands_in_any_fault(place: Place, status: int) -> None:
     secrets = {part for part in token.split(":") if "s3cret" in part} | {TOKEN_KEY, "access-1", "access-2"} | forms
     _, item = await place.video(7)
     source = await place.source(retries=0)
+    await source.check()  # so that there is an access token where one is needed
     told = []
     for ask in (source.check, lambda: source.list_page(None), lambda: source.locate(item)):
         place.server.trouble = [echo(status)] * 3
