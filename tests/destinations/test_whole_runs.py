@@ -98,3 +98,18 @@ async def test_a_film_of_another_length_at_the_host_is_a_mismatch(
         result = await rig.migrate(unique, rig.manifest(rig.videos(3)))
     assert result["states"] == {"mismatched": 3}
     assert result["reasons"] == {"mismatched": {"duration-differs": 3}}
+
+
+async def test_without_declared_limits_the_hosts_documented_pace_is_kept(
+    rig_factory: Any,  # noqa: F811
+    unique: str,
+) -> None:
+    async with ROWS["mux"]().serving() as server:
+        rig = await rig_factory(account={**account_at(server), "limits": []})
+        async with working(server, f"http://127.0.0.1:{rig.settings.endpoint.port}/webhooks/sandbox"):
+            result = await rig.migrate(unique, rig.manifest(rig.videos(6)))
+        assert result["states"] == {"verified": 6}
+        made = [seen.at_s for seen in server.seen if seen.method == "POST"]
+    assert len(made) == 6
+    # One POST a second, of which nine tenths are spent: 5.6 s, less what a start may be late by.
+    assert made[-1] - made[0] > 5

@@ -52,6 +52,8 @@ class Seen:
     status: int | None = None
     answer: bytes = b""
     answer_type: str = ""
+    at_s: float = field(default_factory=time.monotonic)
+    """When it came."""
 
     @property
     def json(self) -> Any:
