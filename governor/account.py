@@ -174,7 +174,8 @@ class Governor:
         self._cuts = max(self._cuts, word.cuts or 0)
         if word.stopped is not None:
             self._stopped = word.stopped
-        if self._cuts > before[0] or (before[1] and not self.held):
+        by_a_person = word.stopped is not None and word.cuts is None
+        if by_a_person or self._cuts > before[0] or (before[1] and not self.held):
             self._change()
         if word.freed:
             self._freed.set()
@@ -186,8 +187,8 @@ class Governor:
 
     @property
     def changed(self) -> asyncio.Event:
-        """Set when starts are free again sooner than was said: after a cut, which voids what is leased, and at the end
-        of a pause or a stop. Who waits for a start asks again; take it before asking, since each is set once."""
+        """Set when starts are free sooner than was said: after a cut, which voids what is leased, at the end of a pause,
+        and when a person sets the pace. Who waits for a start asks again; take it before asking: each is set once."""
         return self._changed
 
     @property

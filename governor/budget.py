@@ -172,123 +172,67 @@ def declared(
 def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
     """Leave for up to so many requests, whose starts are within `REACH_S`; or for none, and when to ask again."""
     if budget.factor == 0:
-        return budget, Lease((), wait_s=STOPPED_S, why="stopped", cuts=budget.cuts, at=now)
+        return budget, _none(budget, now, now + STOPPED_S, "stopped")
     if budget.paused_until > now:
-        wait_s = budget.paused_until - now
-        return budget, Lease((), wait_s=wait_s, why="paused", reason=budget.pause_reason, cuts=budget.cuts, at=now)
+        return budget, _none(budget, now, budget.paused_until, "paused", budget.pause_reason)
     counted = [(spending, price) for spending in budget.limits if (price := spending.limit.price(ask.operation)) > 0]
-    room, until, short = ask.requests, 0.0, None
-    for spending, price in counted:
-        if not spending.limit.even:
-            used, frees = spending.used_at(now)
-            room = min(room, max(0, math.floor((spending.limit.units - used) / price)))
-            if math.floor((spending.limit.units - used) / price) < 1 and frees > until:
-                until, short = frees, spending.limit.name
+    room, until, short = _room(counted, ask.requests, now)
     if room < 1:
-        return budget, Lease((), wait_s=until - now, why="spent", reason=short, cuts=budget.cuts, at=now)
+        return budget, _none(budget, now, until, "spent", short)
 
-    # -- whose turn it is
-    who = (ask.lane, ask.tenant)
-    own = budget.shares.get(who, Share())
-    own = replace(own, weight=ask.weight, virtual=max(own.virtual, budget.virtual - QUANTUM))
-    waiting = {
-        name: share
-        for name, share in budget.shares.items()
-        if name != who and share.asks_until >= now
-    }  # fmt: skip
-    least = min([own.virtual, *(max(share.virtual, budget.virtual - QUANTUM) for share in waiting.values())])
-    in_turn = own.virtual <= least + QUANTUM
-    adaptive = budget.adaptive
-    finding = not budget.known or adaptive < 1.0
-    ahead, near = (FINDING_REACH_S, FINDING_SOON_S) if finding else (REACH_S, SOON_S)
-    reach, soon = (ahead, near) if in_turn else (IDLE_S, IDLE_S)
-
-    # -- when the next requests may start: at the latest moment that any of the limits says
-    speed = budget.factor * (adaptive if budget.known else 1.0)
-    rows = [
-        _Row(spending.free_at, spending.limit.interval_s / speed, spending.limit.tolerance_s, price, spending)
-        for spending, price in counted
-        if spending.limit.even
-    ]
-    for row in rows:
-        # A pace that was slower when this was written must not be waited for.
-        row.free_at = min(row.free_at, now + REACH_S + row.tolerance_s + row.limit.limit.largest * row.interval_s)
-    rates = [
-        *([] if budget.known else [adaptive * budget.factor]),
-        *([] if budget.per_s is None else [budget.per_s]),
-    ]
-    own_pace = 1.0 / min(rates) if rates else 0.0
-    free_at = min(budget.free_at, now + REACH_S + own_pace) if rates else 0.0
-    opens = max([now, *(row.limit.closed_until for row in rows)])
-    first = max([opens, free_at, *(row.free_at - row.tolerance_s for row in rows)])
-    backlogged = first > now
-
+    turn = _turn(budget, ask, now)
+    slots = _Slots.of(budget, counted, now)
+    first = slots.next()
     back = sorted(start for operation, start in budget.spares if operation == ask.operation)
-    starts = [start for start in back if opens <= start <= now + reach][:room]
-    taken = set(starts)
+    spares = [start for start in back if slots.opens <= start <= now + turn.reach_s][:room]
     made: list[float] = []
-    while len(starts) + len(made) < room:
-        start = max([opens, free_at, *(row.free_at - row.tolerance_s for row in rows)])
-        if start > now + reach or (not starts and not made and start > now + soon):
+    while len(spares) + len(made) < room:
+        start = slots.next()
+        if start > now + turn.reach_s or (not spares and not made and start > now + turn.soon_s):
             break
+        slots.take(start)
         made.append(start)
-        free_at = max(free_at, start) + own_pace if rates else 0.0
-        for row in rows:
-            row.free_at = max(row.free_at, start) + row.price * row.interval_s
-    shares = dict(budget.shares)
-    if not starts and not made:
-        come = max(first - soon + SHORTEST_WAIT_S, now + SHORTEST_WAIT_S)
-        if in_turn:
-            # Each at the time that the one before may have taken what there is, and not all at once for the same.
-            slowest = max([own_pace, *(row.price * row.interval_s for row in rows)])
-            behind = own.told + min(ahead - near, ask.requests * slowest)
-            come = max(come, behind) if behind <= now + LONGEST_TOLD_S else come
-            own = replace(own, told=come)
-        wait_s = come - now
-        shares[who] = replace(own, asks_until=come + LINGER_S)
-        why: Why = "slot" if in_turn else "turn"
-        return replace(budget, shares=MappingProxyType(shares)), Lease(
-            (), wait_s=wait_s, why=why, cuts=budget.cuts, at=now
-        )
+    if not spares and not made:
+        own, come = turn.told(first, ask.requests * slots.slowest_s, now)
+        shares = MappingProxyType({**budget.shares, turn.who: own})
+        return replace(budget, shares=shares), _none(budget, now, come, "slot" if turn.in_turn else "turn")
 
-    # -- what is taken
-    count = len(starts) + len(made)
-    charge = max([1.0, *(price for _, price in counted)]) / _due(ask, waiting)
-    last = max([*starts, *made])
-    shares[who] = replace(
-        own, virtual=own.virtual + count * charge, asks_until=last + LINGER_S, leased=own.leased + count
+    starts = sorted([*spares, *made])
+    charge = max([1.0, *(price for _, price in counted)]) / _due(ask, turn.waiting)
+    own = replace(
+        turn.own,
+        virtual=turn.own.virtual + len(starts) * charge,
+        asks_until=starts[-1] + LINGER_S,
+        leased=turn.own.leased + len(starts),
     )
-    written = {row.limit.limit.name: row.free_at for row in rows}
-    limits = []
-    for spending in budget.limits:
-        price = spending.limit.price(ask.operation)
-        if spending.limit.name in written:
-            limits.append(replace(spending, free_at=written[spending.limit.name]))
-        elif price > 0:
-            limits.append(spending.spent(count * price, now))
-        else:
-            limits.append(spending)
     after = replace(
         budget,
-        limits=tuple(limits),
-        shares=MappingProxyType(shares),
+        limits=tuple(
+            spending
+            if price == 0
+            else replace(spending, free_at=slots.free_at_of[spending.limit.name])
+            if spending.limit.even
+            else spending.spent(len(starts) * price, now)
+            for spending in budget.limits
+            for price in [spending.limit.price(ask.operation)]
+        ),
+        shares=MappingProxyType({**budget.shares, turn.who: own}),
         spares=tuple(
             (operation, start)
             for operation, start in budget.spares
-            if start >= now and not (operation == ask.operation and start in taken)
+            if start >= now and not (operation == ask.operation and start in spares)
         ),
-        requests=budget.requests + count,
-        free_at=free_at if rates else budget.free_at,
-        grown_s=budget.grown_s + (min(now - budget.leased_at, growth.STEP_S) if backlogged else 0.0),
-        flow=budget.flow
-        + len(made)
-        * (max([row.price * row.limit.limit.interval_s for row in rows], default=0.0) if budget.known else 1.0),
+        requests=budget.requests + len(starts),
+        free_at=slots.free_at if slots.paced else budget.free_at,
+        # Only a pace that was used up has been tried.
+        grown_s=budget.grown_s + (min(now - budget.leased_at, growth.STEP_S) if first > now else 0.0),
+        flow=budget.flow + len(made) * (slots.full_s if budget.known else 1.0),
         leased_at=now,
         # Out of turn, who is behind keeps the claim to as much as this tenant is ahead by one whole lease.
-        virtual=max(budget.virtual, own.virtual - (0.0 if in_turn else QUANTUM * charge)),
+        virtual=max(budget.virtual, turn.own.virtual - (0.0 if turn.in_turn else QUANTUM * charge)),
     )
     return after, Lease(
-        tuple(start - now for start in sorted([*starts, *made])),
+        tuple(start - now for start in starts),
         cuts=budget.cuts,
         at=now,
         charge=charge,
@@ -298,13 +242,129 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
     )
 
 
+def _none(budget: Budget, now: float, again: float, why: Why, reason: str | None = None) -> Lease:
+    return Lease((), wait_s=again - now, why=why, reason=reason, cuts=budget.cuts, at=now)
+
+
+Counted = Sequence[tuple[Spending, float]]
+"""The limits that count a request, each with its price."""
+
+
+def _room(counted: Counted, requests: int, now: float) -> tuple[int, float, str | None]:
+    """How many requests the allowances that are spent as they come have left; where none, until when and which."""
+    room, until, short = requests, 0.0, None
+    for spending, price in counted:
+        if not spending.limit.even:
+            used, frees = spending.used_at(now)
+            left = math.floor((spending.limit.units - used) / price)
+            room = min(room, max(0, left))
+            if left < 1 and frees > until:
+                until, short = frees, spending.limit.name
+    return room, until, short
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Whether it is this tenant's turn, and what that means for how far ahead it may lease."""
+
+    who: Who
+    own: Share
+    waiting: Mapping[Who, Share]
+    in_turn: bool
+    reach_s: float
+    soon_s: float
+    apart_s: float
+
+    def told(self, first: float, lease_s: float, now: float) -> tuple[Share, float]:
+        """The tenant after it was told when to come for the next start, `first`, and that moment. Each worker comes
+        when the one before may have taken what there is (at most `lease_s` seconds of starts), not all for the same."""
+        own, come = self.own, max(first - self.soon_s, now) + SHORTEST_WAIT_S
+        if self.in_turn:
+            behind = own.told + min(self.apart_s, lease_s)
+            come = max(come, behind) if behind <= now + LONGEST_TOLD_S else come
+            own = replace(own, told=come)
+        return replace(own, asks_until=come + LINGER_S), come
+
+
+def _turn(budget: Budget, ask: Ask, now: float) -> _Turn:
+    who = (ask.lane, ask.tenant)
+    lowest = budget.virtual - QUANTUM
+    own = budget.shares.get(who, Share())
+    own = replace(own, weight=ask.weight, virtual=max(own.virtual, lowest))
+    waiting = {name: share for name, share in budget.shares.items() if name != who and share.asks_until >= now}
+    behind = min([own.virtual, *(max(share.virtual, lowest) for share in waiting.values())])
+    in_turn = own.virtual <= behind + QUANTUM
+    finding = not budget.known or budget.adaptive < 1.0
+    reach_s, soon_s = (FINDING_REACH_S, FINDING_SOON_S) if finding else (REACH_S, SOON_S)
+    if in_turn:
+        return _Turn(who, own, waiting, in_turn, reach_s, soon_s, reach_s - soon_s)
+    return _Turn(who, own, waiting, in_turn, IDLE_S, IDLE_S, reach_s - soon_s)
+
+
 @dataclass(slots=True)
 class _Row:
+    name: str
     free_at: float
     interval_s: float
     tolerance_s: float
     price: float
-    limit: Spending
+
+
+@dataclass(slots=True)
+class _Slots:
+    """The starts that the limits which are spent evenly, and the account's own pace, give out one after the other."""
+
+    rows: list[_Row]
+    opens: float
+    paced: bool
+    """Whether the account has a pace of its own: found out, or set by a person."""
+    pace_s: float
+    free_at: float
+    full_s: float
+    """Seconds that one request takes at the full declared pace."""
+
+    @classmethod
+    def of(cls, budget: Budget, counted: Counted, now: float) -> _Slots:
+        even = [(spending, price) for spending, price in counted if spending.limit.even]
+        speed = budget.factor * (budget.adaptive if budget.known else 1.0)
+        rows = []
+        for spending, price in even:
+            limit, interval_s = spending.limit, spending.limit.interval_s / speed
+            # A pace that was slower when this was written must not be waited for.
+            most = now + REACH_S + limit.tolerance_s + limit.largest * interval_s
+            rows.append(_Row(limit.name, min(spending.free_at, most), interval_s, limit.tolerance_s, price))
+        rates = [
+            *([] if budget.known else [budget.adaptive * budget.factor]),
+            *([] if budget.per_s is None else [budget.per_s]),
+        ]
+        pace_s = 1.0 / min(rates) if rates else 0.0
+        return cls(
+            rows,
+            opens=max([now, *(spending.closed_until for spending, _ in even)]),
+            paced=bool(rates),
+            pace_s=pace_s,
+            free_at=min(budget.free_at, now + REACH_S + pace_s) if rates else 0.0,
+            full_s=max([price * spending.limit.interval_s for spending, price in even], default=0.0),
+        )
+
+    def next(self) -> float:
+        """The next start: at the latest moment that any of the limits says."""
+        return max([self.opens, self.free_at, *(row.free_at - row.tolerance_s for row in self.rows)])
+
+    def take(self, start: float) -> None:
+        if self.paced:
+            self.free_at = max(self.free_at, start) + self.pace_s
+        for row in self.rows:
+            row.free_at = max(row.free_at, start) + row.price * row.interval_s
+
+    @property
+    def slowest_s(self) -> float:
+        """Seconds that one request takes at the present pace."""
+        return max([self.pace_s, *(row.price * row.interval_s for row in self.rows)])
+
+    @property
+    def free_at_of(self) -> Mapping[str, float]:
+        return {row.name: row.free_at for row in self.rows}
 
 
 def _due(ask: Ask, waiting: Mapping[Who, Share]) -> float:

@@ -200,21 +200,7 @@ async def set_pace(
         raise Fault("settings-refused", f"per_s: {per_s:g} is no number of requests a second")
     if stop or per_s == 0 or factor == 0:
         factor, per_s = 0.0, None
-    await engine.execute(_SET_PACE, account, 1.0 if factor is None else factor, per_s, restore)
-
-
-_SET_PACE: Final = """
-with woken as (
-    update share set told = 0 where account = $1
-), kept as (
-    insert into account (account, factor, per_s) values ($1, $2, $3)
-    on conflict (account) do update set factor = excluded.factor, per_s = excluded.per_s,
-        paused_until = case when $4 then null else account.paused_until end
-    returning factor
-)
-select pg_notify('longhaul_pace', json_build_object('account', $1::text, 'seconds', case when $4 then 0 end,
-                                                    'stopped', factor = 0)::text) from kept
-"""
+    await engine.execute("select pace_set($1, $2, $3, $4)", account, 1.0 if factor is None else factor, per_s, restore)
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ create table remote_listing (
 );
 
 -- What an account lets us spend, and what was spent. Moments are seconds since 1970 on the database's clock, as numbers:
--- the functions below compute what `governor/budget.py` does, to the last bit, and a test compares the two.
+-- the functions below compute what `governor/budget.py` does, and a test compares the two.
 create table account (
     account       text primary key,
     paused_until  timestamptz,
@@ -572,6 +572,20 @@ begin
     end if;
     perform pg_notify('longhaul_pace',
                       json_build_object('account', who, 'seconds', seconds, 'cuts', a.cuts)::text);
+end $$;
+
+-- A person sets the pace: a share of what is declared or found, and requests a second at most. Tells every worker.
+create function pace_set(who text, share_of float8, most_per_s float8, restored boolean) returns void
+language plpgsql as $$
+begin
+    insert into account (account) values (who) on conflict do nothing;
+    update account a set factor = share_of, per_s = most_per_s,
+        paused_until = case when restored then null else a.paused_until end
+    where a.account = who;
+    -- Those who wait for a far start ask again.
+    update share s set told = 0 where s.account = who;
+    perform pg_notify('longhaul_pace', json_build_object('account', who, 'seconds', case when restored then 0 end,
+                                                         'stopped', share_of = 0)::text);
 end $$;
 
 -- The account's limits become these; see `declared` in governor/budget.py.
