@@ -187,8 +187,9 @@ class Governor:
 
     @property
     def changed(self) -> asyncio.Event:
-        """Set when starts are free sooner than was said: after a cut, which voids what is leased, at the end of a pause,
-        and when a person sets the pace. Who waits for a start asks again; take it before asking: each is set once."""
+        """Set when starts are free sooner than was said: after a cut, which voids what is leased, at the end of a
+        pause, when a person sets the pace. Who waits for a start asks again; take it before asking: each is set once.
+        """
         return self._changed
 
     @property

@@ -376,11 +376,8 @@ async def test_a_pause_reaches_calls_that_other_processes_have_leased_already(op
     await one.declare()
     listening = asyncio.create_task(watch(other.engine, {ACCOUNT: other}))
     try:
+        await _listens(one.engine)
         async with asyncio.timeout(20):
-            while not await one.engine.fetchval(
-                "select count(*) from pg_stat_activity where application_name = 'longhaul-listener'"
-            ):
-                await asyncio.sleep(0.01)
             at = asyncio.get_running_loop().time() + (await other.lease(1)).starts[0]
             assert await other.start(at)
             await one.push_back(Fault("rate-limited", retry_after=60))
@@ -414,4 +411,54 @@ async def test_what_the_host_says_is_left_pauses_the_account_before_it_refuses(e
     assert pace.held
     async with asyncio.timeout(20):
         while (await pace.lease(1)).why != "paused":
+            await asyncio.sleep(0.01)
+
+
+async def test_who_waits_for_a_start_is_woken_by_a_cut_and_by_a_person(engine: Engine) -> None:
+    pace = governor(engine)
+    await pace.declare()
+    listening = asyncio.create_task(watch(engine, {ACCOUNT: pace}))
+    try:
+        await _listens(engine)
+        changed = pace.changed
+        await pace.push_back(Fault("rate-limited"), (await pace.lease(1)).cuts)
+        assert changed.is_set()
+        changed = pace.changed
+        await budgets.set_pace(engine, ACCOUNT, factor=0.5)
+        await asyncio.wait_for(changed.wait(), 20)
+    finally:
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_many_workers_that_lease_and_give_back_at_once_never_exceed_the_limit(open_engine: OpenEngine) -> None:
+    engines = [await open_engine() for _ in range(6)]
+    limit = Limit("window", 100, 1, interval_s=0.0101, tolerance_s=0.01)
+    day = Limit("day", 150, 86_400, even=False)
+    await budgets.declare(engines[0], ACCOUNT, [limit, day])
+    made: list[float] = []
+
+    async def worker(engine: Engine, number: int) -> None:
+        for turn in range(12):
+            leased = await lease(engine, 1 + (number + turn) % 7, tenant=f"t{number % 3}")
+            kept = len(leased.starts) - turn % 3
+            await budgets.give_back(engine, ACCOUNT, leased, leased.starts[max(0, kept) :])
+            made.extend(leased.at + start for start in leased.starts[: max(0, kept)])
+
+    await asyncio.gather(*(worker(engine, number) for number, engine in enumerate(engines)))
+    made.sort()
+    standing = await budgets.pace_of(engines[0], ACCOUNT)
+    assert standing.requests == len(made) == sum(tenant.leased for tenant in standing.tenants)
+    assert [one.used for one in standing.limits if one.name == "day"] == [len(made)]
+    assert len(made) <= 150
+    for begin in made:
+        assert sum(begin <= start < begin + 1 for start in made) <= 100
+
+
+async def _listens(engine: Engine) -> None:
+    async with asyncio.timeout(20):
+        while not await engine.fetchval(
+            "select count(*) from pg_stat_activity where application_name = 'longhaul-listener'"
+            " and datname = current_database() and query ilike 'listen%'"
+        ):
             await asyncio.sleep(0.01)
