@@ -313,12 +313,6 @@ class CloudflareDestination(Host):
     def failure_of(self, body: Any) -> tuple[str | None, str | None] | None:
         return self.error_of(body) if denied(at(body, "success")) else None
 
-    def reason_of(self, status: int, code: str | None, *, creating: bool) -> str:
-        # A token of the wrong form is answered 400, and a missing right 401 or 403 with the code of a wrong token.
-        if status == 400 and self.reasons.get(code or "") in ("credentials-refused", "plan-limit"):
-            return self.reasons[code or ""]
-        return super().reason_of(status, code, creating=creating)
-
     def video_of(self, body: Any) -> RemoteVideo | None:
         remote_id, word = text(at(body, "uid")), text(at(body, "status.state"))
         if remote_id is None or word is None:

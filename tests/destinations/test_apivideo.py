@@ -140,7 +140,7 @@ async def test_another_page_than_was_asked_for_is_noticed(server: ApiVideoServer
     pagination = {"currentPage": 1, "pagesTotal": 4, "itemsTotal": 35}
     bodies = [server.body(video) for video in server.listed()[10:20]]
     server.next(JSONResponse({"data": bodies, "pagination": pagination}))
-    assert "repeats" in (await fault_of(host.list_page(first.next_cursor))).detail
+    assert "page 2 was asked for, and 1 came" in (await fault_of(host.list_page(first.next_cursor))).detail
 
 
 async def test_a_look_up_whose_filter_is_ignored_never_says_there_is_none(
@@ -214,6 +214,7 @@ async def test_a_file_that_changed_is_not_put_behind_what_came_of_it_before(
     film.write_bytes(film.read_bytes()[::-1])
     made = await open_one().upload(request_for(address=str(film)), None, keep=Kept(), turn=no_wait)
     assert server.videos[made.remote_id].content == film.read_bytes()
+    assert len(server.videos) == 2
 
 
 async def test_a_video_that_was_deleted_while_it_waited_is_announced_anew(

@@ -279,16 +279,18 @@ async def test_a_file_that_had_come_whole_when_the_answer_was_lost_is_not_sent_a
     assert [seen.method for seen in server.seen[before:]] == ["HEAD", "GET"]
 
 
-@pytest.mark.parametrize("status", [409, 423, 500])
-async def test_a_part_that_the_host_is_not_ready_for_is_sent_from_where_it_stands(
-    server: BunnyServer, open_one: Any, film: Path, status: int
+@pytest.mark.parametrize(
+    ("status", "offset"), [(409, ""), (423, ""), (500, ""), (204, ""), (204, "0"), (204, "-1"), (204, "999999999")]
+)
+async def test_a_part_that_is_refused_or_answered_with_nonsense_is_sent_from_where_the_host_stands(
+    server: BunnyServer, open_one: Any, film: Path, status: int, offset: str
 ) -> None:
     class OnceRefused(Kept):
         async def __call__(self, transfer: Transfer) -> None:
             await super().__call__(transfer)
             if transfer.sent == server.chunk_bytes and len({kept.sent for kept in self}) == 2 and not self.refused:
                 self.refused = True
-                server.next(Response(status_code=status))
+                server.next(Response(status_code=status, headers={"upload-offset": offset}))
 
         refused = False
 
