@@ -91,15 +91,14 @@ def phase_lines(progress: Progress, assets: Mapping[str, int]) -> Sequence[Phase
 
     everything = sum(assets.values())
     ended = of("verified", "mismatched", "deleted")
-    attached = ended + of("attached")
-    settled = attached + of("ready", "attaching")
+    settled = ended + of("ready", "attaching", "attached")
     created = settled + of("processing")
     counts: dict[str, tuple[int, int | None]] = {
         "list": (everything, None),
         "inventory": (everything - of("pending"), everything),
         "create": (created, created + of("inventoried", "creating")),
         "settle": (settled, created),
-        "attach": (attached, attached + of("attaching")),
+        "attach": (of("attached"), of("attached", "attaching")),
         "reconcile": (ended, settled),
     }
     lines = []
@@ -109,6 +108,8 @@ def phase_lines(progress: Progress, assets: Mapping[str, int]) -> Sequence[Phase
             done, total = 0, None
         elif phase.phase == "list":
             done = max(done, phase.done)  # with those that an earlier run has
+        elif phase.phase == "attach" and phase.state == "closed":
+            done = total = phase.done  # only those that had something; later states don't tell which
         lines.append(PhaseLine(phase.phase, phase.state, done, total, phase.passes))
     return lines
 

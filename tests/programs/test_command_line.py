@@ -29,7 +29,7 @@ def test_start_and_wait_tells_each_phase_and_what_the_run_came_to(moved):
     assert LINK.match(lines[1])
     ended = [line.split() for line in lines if line.endswith("  done")]
     assert [line[0] for line in ended] == ["list", "inventory", "create", "settle", "attach", "reconcile"]
-    assert [line[1] for line in ended] == ["5", "5/5", "3/3", "3/3", "3/3", "3/3"]
+    assert [line[1] for line in ended] == ["5", "5/5", "3/3", "3/3", "0/0", "3/3"], "nothing was to be attached"
     assert "run moved finished" in lines
     assert "listed 5: 5 new, 0 owned by earlier runs" in lines
     assert re.search(r"^verified +3\b", moved.out, re.MULTILINE)
