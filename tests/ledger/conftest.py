@@ -19,7 +19,8 @@ OpenEngine = Callable[..., Awaitable[Engine]]
 
 
 TABLES = (
-    "step", "inbox", "remote", "remote_listing", "budget", "account", "share", "spare", "problem", "listing", "phase", "asset", "run"
+    "step", "inbox", "remote", "remote_listing", "budget", "account", "share", "spare", "problem", "listing", "phase",
+    "asset", "run",
 )  # fmt: skip
 
 

@@ -252,7 +252,7 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
     seen: dict[str, float] = {}
 
     class OneRow:
-        def __init__(self, bench: Any, page: Any, work: Any, *, governor: Any, quiet_s: float) -> None:
+        def __init__(self, bench: Any, page: Any, work: Any, *, governor: Any, quiet_s: float, crowd: Any) -> None:
             self._work, seen["quiet"] = work, quiet_s
 
         async def __call__(self) -> None:
