@@ -452,7 +452,8 @@ async def test_many_workers_that_lease_and_give_back_at_once_never_exceed_the_li
     assert [one.used for one in standing.limits if one.name == "day"] == [len(made)]
     assert len(made) <= 150
     for begin in made:
-        assert sum(begin <= start < begin + 1 for start in made) <= 100
+        # One may start exactly a window later: seconds since 1970 are exact to a quarter of a microsecond.
+        assert sum(begin <= start < begin + 1 - 1e-6 for start in made) <= 100
 
 
 async def _listens(engine: Engine) -> None:
