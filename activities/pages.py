@@ -187,8 +187,9 @@ class PageRun:
                 for row, start in zip(window.rows, starts, strict=False):
                     self._open[window.fence, row.ref] = row
                     rows.create_task(self._one(window, row, base + start, None if lease is None else (lease, start)))
-                if lease is not None and used < slots:
-                    # Fewer rows than asked for: there are no more. What was leased for them is others' at once.
+                if lease is not None and used < slots and self._crowd is None:
+                    # Fewer rows than asked for: there are no more, unless places were few. What was leased for them is
+                    # others' at once.
                     await self._give_back()
                     return
             finally:

@@ -16,6 +16,8 @@ async def test_a_host_that_caps_the_videos_in_the_making_refuses_none_and_events
     assert (stats["refusals"]["in_flight"], stats["creates"]) == (0, 30)
     # Nobody was refused, so nobody lost an attempt.
     assert await rig.engine.fetchval("select max(attempt) from step where phase = 'create'") == 1
+    # Places are waited for within a page's activity: nobody goes in rounds for them.
+    assert {phase["phase"]: phase["passes"] for phase in (await rig.progress("capped"))["phases"]}["create"] == 1
 
 
 async def test_where_no_event_comes_the_host_is_asked_who_has_left_and_the_creates_go_on(rig_factory):

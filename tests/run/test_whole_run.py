@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -47,12 +48,16 @@ async def test_the_same_run_started_again_goes_on_where_the_ledger_stands(rig, u
     assert rig.sandbox.stats()["creates"] == 10
 
 
-async def test_a_local_folder_is_migrated_to_a_destination_that_reads_local_files(rig_factory, unique):
+async def test_a_local_folder_is_migrated_to_a_destination_that_reads_local_files(rig_factory, unique, tmp_path):
     rig = await rig_factory(account={"options": {"local_files": True}})
+    folder = tmp_path / "videos"
+    folder.mkdir()
+    for name in ("good.mp4", "other.mp4", "empty.mp4", "page.mp4"):
+        shutil.copy(rig.media / name, folder)
     rig.started.append(unique)
     handle = await rig.client.start_workflow(
         "MigrationWorkflow",
-        {"account": "sandbox", "source": {"kind": "folder", "location": str(rig.media)}},
+        {"account": "sandbox", "source": {"kind": "folder", "location": str(folder)}},
         id=migration_id(unique),
         task_queue="longhaul",
     )
