@@ -30,6 +30,8 @@ DROPS: Final = 3
 TOLERANCE: Final = 0.01
 """Of a limit's window, how far its requests may come early to catch up after a gap. As much of the limit stays unused:
 that is what keeps every window, wherever it begins, at or under the limit."""
+RESOLUTION_S: Final = 2.4e-7
+"""What seconds since 1970 are multiples of, as the ledger's numbers hold them: rounded, no interval may get shorter."""
 WORTHWHILE: Final = 0.985
 """Share of a limit that its strict pace must reach; of small limits, where a whole request is a large part, it does
 not, and the part that `spend` leaves free is used to round up."""
@@ -92,8 +94,8 @@ def even_pace(limit: Limit, whole: float) -> tuple[float, float]:
 
     at_spend = window / limit.units
     if limit.units >= largest and strict(limit.units) / (1 + TOLERANCE) >= WORTHWHILE * limit.units:
-        return (window + early) / strict(limit.units), early
-    interval_s = max(at_spend, window / strict(whole))
+        return (window + early) / strict(limit.units) + RESOLUTION_S, early
+    interval_s = max(at_spend, window / strict(whole)) + RESOLUTION_S
     return interval_s, min(early, max(0.0, interval_s * strict(whole) - window))
 
 
