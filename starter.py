@@ -187,6 +187,9 @@ async def start(
     approval: Annotated[
         bool, typer.Option("--approval", help="Wait for `approve` between the inventory and the first create.")
     ] = False,
+    lane: Annotated[
+        str, typer.Option(help="`live` has the account's reserve, for what people wait for; `bulk` the rest.")
+    ] = "bulk",
     stripes: Annotated[int, typer.Option(help="Walkers of a listing that can be walked in stripes.")] = 1,
     pages_at_once: Annotated[int, typer.Option(help="Pages worked side by side.")] = 8,
     page_size: Annotated[int, typer.Option(help="Videos in one page.", min=1, max=500)] = 500,
@@ -212,6 +215,7 @@ async def start(
             source_name=source_name,
             run=run,
             approval=approval,
+            lane=lane,
             stripes=stripes,
             pages_at_once=pages_at_once,
         )
