@@ -26,7 +26,7 @@ from devstack.processes import Child
 from tests.programs.conftest import Programs, log_of, wait_for
 from tests.run.conftest import SECRET, TOKEN
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 3.0
 LIMIT = 65_536
 
 
