@@ -40,7 +40,7 @@ from client import (
     write_map,
 )
 from connection import connect
-from destinations.checking import check_account
+from destinations.checking import check_account, losses_at
 from display import duration, in_order, pace_lines, phase_lines, say, verdict_table, visible, waiting_for
 from faults import REASONS, Fault, Scope
 from ledger import budgets, questions, remotes
@@ -513,6 +513,7 @@ async def report(run: Run, as_json: Json = False) -> None:
         examples = await questions.examples(engine, run, ("rejected", "failed", "mismatched", "skipped"))
         problems = await questions.problems(engine, run)
         strays = await remotes.strangers(engine, line.account)
+        lost = await losses_at(line.account, settings, await questions.have(engine, run))
     if as_json:
         _print_json(
             {
@@ -521,6 +522,7 @@ async def report(run: Run, as_json: Json = False) -> None:
                 "examples": [dataclasses.asdict(example) for example in examples],
                 "problems": [dataclasses.asdict(problem) for problem in problems],
                 "strays": [dataclasses.asdict(stray) for stray in strays],
+                "losses": lost,
             }
         )
         return
@@ -536,6 +538,9 @@ async def report(run: Run, as_json: Json = False) -> None:
         f"adopted {summary.adopted}, attempts repeated {summary.retries}",
     )
     out.print(verdict_table(summary.states, summary.reasons))
+    if lost:
+        words = ", ".join(f"{name} of {count}" for name, count in sorted(lost.items()))
+        say(out, f"{line.account} has no place for: {words}", style="yellow")
     for example in examples:
         reason = REASONS.get(example.reason)
         out.print()

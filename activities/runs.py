@@ -9,8 +9,7 @@ from temporalio import activity
 
 import destinations
 from crossings import crossing
-from destinations import open_destination
-from destinations.checking import losses
+from destinations.checking import losses_at
 from faults import Fault
 from governor.account import Governor
 from governor.pacing import fastest_s
@@ -214,11 +213,7 @@ class RunActivities:
         account = self.settings.account(line.account)
         hours = found.duration_ms / 3_600_000
         price = account.price_per_minute
-        destination = open_destination(line.account, account)
-        try:
-            lost = losses(found.have, destination.capabilities)
-        finally:
-            await destination.aclose()
+        lost = await losses_at(line.account, self.settings, found.have)
         return EstimateResult(
             to_create=found.to_create,
             hours=hours,

@@ -64,3 +64,14 @@ def losses(have: Mapping[str, int], offers: Capabilities) -> Mapping[str, int]:
     kept |= {"captions"} if offers.captions else set()
     kept |= {"poster"} if offers.poster else set()
     return {name: count for name, count in have.items() if count and name not in kept}
+
+
+async def losses_at(name: str, settings: Settings, have: Mapping[str, int]) -> Mapping[str, int]:
+    """The same for an account by its name. Empty for one that the settings don't have (any more)."""
+    if name not in settings.accounts:
+        return {}
+    destination = open_destination(name, settings.accounts[name])
+    try:
+        return losses(have, destination.capabilities)
+    finally:
+        await destination.aclose()

@@ -251,10 +251,17 @@ class Estimate:
 
 _HAVE: Final = """
 select key, count(*) as n from asset, jsonb_object_keys(about) as key
-where run = $1 and state = any(array['inventoried', 'creating'])
+where run = $1 and ($2::text[] is null or state = any($2))
   and (key <> 'privacy' or about ->> 'privacy' <> 'public')
 group by key
 """
+
+
+async def have(engine: Engine, run: str, states: Sequence[str] | None = None) -> Mapping[str, int]:
+    """How many of a run's videos have what travels with a video, by field of `sources.about.About`; under "privacy"
+    those that are not public. `states`: only those in them."""
+    return {row["key"]: row["n"] for row in await engine.fetch(_HAVE, run, states)}
+
 
 _ESTIMATE: Final = """
 select count(*) as n, coalesce(sum(duration_ms), 0)::bigint as duration_ms,
@@ -277,7 +284,7 @@ async def estimate(engine: Engine, run: str) -> Estimate:
         size=record["size"],
         rejected={row["reason"] or "unknown": row["n"] for row in rejected},
         owned=listed["owned"],
-        have={row["key"]: row["n"] for row in await engine.fetch(_HAVE, run)},
+        have=await have(engine, run, ["inventoried", "creating"]),
     )
 
 
