@@ -33,7 +33,7 @@ down: setup
 	@$(PY) -m devstack down
 
 test: setup
-	@$(PY) -m pytest -n 2 --dist loadfile
+	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: setup
 	@$(PY) -m ruff check .

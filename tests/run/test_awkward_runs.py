@@ -44,7 +44,7 @@ async def test_a_block_of_five_minutes_without_a_retry_after_pauses_every_worker
     programs = Programs(rig.folder)
     try:
         programs.start("worker.py", variables=as_variables(rig.settings))
-        handle = await rig.start(unique, rig.manifest(rig.videos(90)), page_size=30)
+        handle = await rig.start(unique, rig.manifest(rig.videos(40)), page_size=20)
         await rig.until(lambda: _at_least(rig, 3), "it came back several times, and was refused each time")
         at_first = _calls(rig)
         await rig.until(lambda: _paused_less_than(rig, 0.4), "the pause nears its end")
@@ -56,7 +56,7 @@ async def test_a_block_of_five_minutes_without_a_retry_after_pauses_every_worker
     finally:
         for child in programs.children:
             child.kill()
-    assert result["states"] == {"verified": 90}
+    assert result["states"] == {"verified": 40}
     steps = await rig.engine.fetch("select attempt, outcome, worker from step where phase = 'create'")
     assert max(step["attempt"] for step in steps) == 1, "no row lost an attempt"
     assert {step["outcome"] for step in steps} <= {"created", "handed-back"}

@@ -194,7 +194,7 @@ async def test_a_redrive_by_reason_leaves_the_others_where_they_are(rig, unique)
 
 async def test_a_destination_that_is_down_parks_the_run_and_no_row_pays_for_it(rig_factory, unique):
     rig = await rig_factory(faults={"refuse_503_rate": 1.0, "retry_after": "absent"})
-    handle = await rig.start(unique, rig.manifest(rig.videos(60)))
+    handle = await rig.start(unique, rig.manifest(rig.videos(26)))
     await rig.until(lambda: _state_is(rig, unique, "parked"), "the run parks")
     progress = await rig.progress(unique)
     assert progress["park"]["reason"] == "destination-down"
@@ -203,7 +203,7 @@ async def test_a_destination_that_is_down_parks_the_run_and_no_row_pays_for_it(r
 
     rig.sandbox.faults(refuse_503_rate=0.0)
     await handle.execute_update("resume", {})
-    assert (await handle.result())["states"] == {"verified": 60}
+    assert (await handle.result())["states"] == {"verified": 26}
 
 
 async def test_what_the_source_says_now_is_what_a_redrive_uses(rig, unique):
