@@ -48,9 +48,13 @@ _CONNECT_S: Final = 15.0
 _REQUEST_LIMIT: Final = 16_384
 _BUFFER: Final = 16_384
 """Bytes that may wait between the source and ffprobe: what is read in vain when ffprobe has seen enough."""
-_RECEIVE_BUFFER: Final = 131_072
-"""Bytes that the kernel may hold. Left to itself it takes megabytes that ffprobe never reads; at 100 ms of round trip
-this still lets more than 1 MB a second through."""
+_FIRST_WINDOW: Final = 16_384
+"""Bytes of the source's answer that the kernel may hold at first (it takes twice as much). Left to itself it takes
+megabytes that ffprobe, which mostly reads some hundred kilobytes and goes, never reads."""
+_WIDEN_AFTER: Final = 196_608
+"""Bytes of one answer after which it is a long one: then `_WINDOW` lets more than 1 MB a second through, at 100 ms of
+round trip."""
+_WINDOW: Final = 131_072
 _RANGE_REFUSALS: Final = frozenset({400, 406, 416, 501})
 """Statuses with which servers answer a Range header that they don't like; asked again without one."""
 
@@ -116,7 +120,7 @@ class Relay:
             verify=_tls(),
             trust_env=False,
             limits=httpx.Limits(max_keepalive_connections=0),
-            socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)],
+            socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, _FIRST_WINDOW)],
         )
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_REQUEST_LIMIT)
         port = self._server.sockets[0].getsockname()[1]
@@ -290,10 +294,14 @@ class Relay:
         """Passes on the body of an answer that begins at `offset`; where it ended."""
         at = offset
         length = _content_length(response)
+        widened = False
         try:
             async for chunk in response.aiter_raw():
                 self._note(at, chunk)
                 at += len(chunk)
+                if not widened and at - offset > _WIDEN_AFTER:
+                    widened = True
+                    _widen(response)
                 writer.write(chunk)
                 await writer.drain()
         except (httpx.RemoteProtocolError, httpx.ReadError) as error:
@@ -419,6 +427,13 @@ class Relay:
                 if position == len(target.addresses):
                     raise
         raise Fault("source-unreachable", f"{target.host} has no address")
+
+
+def _widen(response: httpx.Response) -> None:
+    stream = response.extensions.get("network_stream")
+    connection = stream.get_extra_info("socket") if stream is not None else None
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _WINDOW)
 
 
 def _inflater() -> zlib._Decompress:
