@@ -219,9 +219,11 @@ class Lane:
         assert left == []
         for pid in stage.dead:
             redone = await engine.fetchval(
-                "select count(*) from step where worker like $1"
-                " and (outcome is null or outcome in ('lost', 'overtaken'))",
+                # Of this case's rows: in so many processes a pid comes again.
+                "select count(*) from step s join asset a using (ref) where a.tenant = $2 and s.worker like $1"
+                " and (s.outcome is null or s.outcome in ('lost', 'overtaken'))",
                 f"{pid}@%",
+                self.tenant,
             )
             assert redone <= HAND
         # A death costs a row one attempt, and a lost create a look-up.

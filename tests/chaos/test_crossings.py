@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,24 @@ SCENARIOS = {
 }
 """What it takes to come to a crossing, where an ordinary run doesn't."""
 
+REACHED_AGAIN = {"fetch", "attach", "upload", "transfer", "continue-as-new"} | (CROSSINGS.keys() - SCENARIOS.keys())
+"""Crossings that a process which takes over from a dead one comes to by itself: one run then has both deaths, the first
+process's before and the second one's after."""
+
 CASES: Mapping[str, tuple[str, Scenario]] = {
     **{
-        f"{name}:{side}": (f"{name}:{side}", SCENARIOS.get(name, Scenario()))
+        f"{name}: before, then after": (
+            f"{name}:after",
+            replace(scenario, earlier=(*scenario.earlier, f"{name}:before")),
+        )
+        for name in CROSSINGS
+        if name in REACHED_AGAIN and (scenario := SCENARIOS.get(name, Scenario()))
+    },
+    **{
+        f"{name}:{side}": (f"{name}:{side}", SCENARIOS[name])
         for name in CROSSINGS
         for side in ("before", "after")
+        if name not in REACHED_AGAIN
     },
     # The same crossings from other places.
     "transfer:before, within a file": ("transfer:before#9", SCENARIOS["transfer"]),
