@@ -260,7 +260,8 @@ def look(path: Path) -> LocalLook:
 
     with open(path, "rb", buffering=0, opener=opener) as file:
         size = os.fstat(file.fileno()).st_size
-        head = file.read(HEAD_BYTES)
+        # None: one that would have to wait, as the kernel's own log, has no bytes now.
+        head = file.read(HEAD_BYTES) or b""
         walker = Walker()
         walker.feed(0, head)
         while walker.wanted is not None and walker.wanted < size:
