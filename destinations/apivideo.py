@@ -6,7 +6,6 @@ for by itself, and the list doesn't tell it.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import time
@@ -31,7 +30,7 @@ from destinations.base import (
     Turn,
 )
 from destinations.forms import Form
-from destinations.host import Host, HostOptions, credential
+from destinations.host import Host, HostOptions, basic, credential
 from destinations.sending import LocalFile, SessionGone, in_chunks, patience_s
 from faults import Fault
 from settings import AccountSettings, LimitSettings
@@ -89,8 +88,8 @@ class ApiVideoDestination(Host):
         self._options = Options.of(account)
         self._account = account
         self.chunk_bytes = self._options.chunk_bytes
-        basic = base64.b64encode(f"{credential(account.token.get_secret_value())}:".encode()).decode()
-        super().__init__(account, headers={"Authorization": f"Basic {basic}"}, secrets=(basic,), clock=clock)
+        encoded = basic(f"{credential(account.token.get_secret_value())}:")
+        super().__init__(account, headers={"Authorization": f"Basic {encoded}"}, secrets=(encoded,), clock=clock)
 
     @staticmethod
     def check_options(account: AccountSettings) -> None:

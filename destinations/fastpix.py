@@ -29,7 +29,7 @@ from destinations.base import (
     Transfer,
     Turn,
 )
-from destinations.host import Host, HostOptions, credential
+from destinations.host import Host, HostOptions, basic, credential
 from destinations.sending import LocalFile, Session, Whole, in_chunks
 from faults import Fault, of_status, truncate
 from settings import AccountSettings
@@ -94,11 +94,11 @@ class FastPixDestination(Host):
         self._signing = _signing(account)
         self._timeout_s = account.timeout_s
         token = _token(account)
-        basic = base64.b64encode(token.encode()).decode()
+        encoded = basic(token)
         super().__init__(
             account,
-            headers={"Authorization": f"Basic {basic}"},
-            secrets=(basic, token.partition(":")[2]),
+            headers={"Authorization": f"Basic {encoded}"},
+            secrets=(encoded, token.partition(":")[2]),
             clock=clock,
         )
 

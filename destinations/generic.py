@@ -44,7 +44,7 @@ from destinations.base import (
     Transfer,
     Turn,
 )
-from destinations.host import Host, HostOptions, credential
+from destinations.host import Host, HostOptions, basic, credential
 from destinations.sending import LocalFile, SessionGone
 from destinations.tus import Tus, may_be_kept
 from faults import Fault
@@ -531,7 +531,7 @@ def _credentials(token: str, scheme: str) -> str:
     """The value of the authorization header. Raises Fault("settings-refused") for a token that fits none."""
     credential(token)
     if scheme.lower() == "basic":
-        token = base64.b64encode(token.encode()).decode()
+        token = basic(token)
     return f"{scheme} {token}" if scheme else token
 
 

@@ -6,9 +6,11 @@ which failure leaves it open whether a create landed, that a list which repeats 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -68,7 +70,7 @@ class HostOptions(BaseModel):
             raise Fault("settings-refused", wrong) from None
 
 
-class Host:
+class Host(ABC):
     """One account at one host. A subclass sets `capabilities` and says how its bodies are read.
 
     `clock` gives seconds since 1970.
@@ -130,26 +132,26 @@ class Host:
 
     # ------------------------------------------------------------------------------- what a host's module says
 
+    @abstractmethod
     def video_of(self, body: Any) -> RemoteVideo | None:
         """The video in a body; None where it has no id or no state and so is none."""
-        raise NotImplementedError
 
     def body_of(self, answer: Any) -> Any:
         """Where the video is in the answers to create and get."""
         return answer
 
+    @abstractmethod
     def listing_of(self, answer: Any, cursor: str) -> tuple[Sequence[Any], str | None, int | None]:
         """The videos' bodies, the host's next cursor (None at the end) and its total, out of a list's answer; `cursor`
         is the one it was asked with ("" at first). Raises Fault("answer-malformed") for what is no list."""
-        raise NotImplementedError
 
+    @abstractmethod
     def list_params(self, cursor: str) -> Mapping[str, str]:
         """The query of the list's page at the host's `cursor` ("" for the first)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def error_of(self, body: Any) -> tuple[str | None, str | None]:
         """The code and the message of a refused call."""
-        raise NotImplementedError
 
     def failure_of(self, body: Any) -> tuple[str | None, str | None] | None:
         """The code and the message of a failure that comes with a status of success; None where it is none."""
@@ -324,6 +326,11 @@ class Host:
     def _listing(self, answer: Any, cursor: str) -> tuple[list[RemoteVideo], str | None, int | None]:
         items, next_cursor, total = self.listing_of(answer, cursor)
         return [self._video(item) for item in items], next_cursor, total
+
+
+def basic(user_and_password: str) -> str:
+    """`user:password` as the Basic scheme sends it: a form of the secret that must not be told either."""
+    return base64.b64encode(user_and_password.encode()).decode()
 
 
 def credential(token: str) -> str:

@@ -7,7 +7,6 @@ listing and comparing.
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -28,7 +27,7 @@ from destinations.base import (
     Transfer,
     Turn,
 )
-from destinations.host import Host, HostOptions, credential
+from destinations.host import Host, HostOptions, basic, credential
 from destinations.sending import LocalFile, Session, SessionGone, in_chunks
 from faults import Fault, truncate
 from settings import AccountSettings, LimitSettings
@@ -97,11 +96,11 @@ class MuxDestination(Host):
         self._signing = [secret.get_secret_value().encode() for secret in account.webhook_secrets]
         self._timeout_s = account.timeout_s
         token = _token(account)
-        basic = base64.b64encode(token.encode()).decode()
+        encoded = basic(token)
         super().__init__(
             account,
-            headers={"Authorization": f"Basic {basic}"},
-            secrets=(basic, token.partition(":")[2]),
+            headers={"Authorization": f"Basic {encoded}"},
+            secrets=(encoded, token.partition(":")[2]),
             clock=clock,
         )
 

@@ -90,7 +90,7 @@ class HostedSource(PagedSource):
     def place(self, at: int, size: int) -> Mapping[str, str]:
         """The parameters by which the page that begins with item `at` is asked for; a host that is listed by cursor has
         `ask_cursor` instead."""
-        raise NotImplementedError
+        raise AssertionError("never asked of a host that is listed by cursor")
 
     async def ask_place(self, at: int, size: int) -> Answer:
         return await self.ask_at(self.listing.copy_merge_params(dict(self.place(at, size))), at, size)

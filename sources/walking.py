@@ -113,11 +113,11 @@ class PagedSource(ListedExtras, ABC):
 
     async def ask_place(self, at: int, size: int) -> Answer:
         """The host's page that begins with item `at` (counted from 0), of at most `size` items."""
-        raise NotImplementedError
+        raise AssertionError("never asked of a host that is listed the other way")
 
     async def ask_cursor(self, cursor: str | None, size: int) -> Answer:
         """The host's page at its cursor, or its first one, of at most `size` items."""
-        raise NotImplementedError
+        raise AssertionError("never asked of a host that is listed the other way")
 
     @abstractmethod
     def read(self, entry: Any, position: int) -> Item | Problem | None:
