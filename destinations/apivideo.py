@@ -121,10 +121,7 @@ class ApiVideoDestination(Host):
 
     async def create(self, request: CreateRequest) -> RemoteVideo:
         """Has a video fetched: one call."""
-        if request.is_local:
-            raise Fault("local-file-refused", "an address is fetched; a file is sent")
-        if request.headers:
-            raise Fault("headers-refused", "api.video sends no headers of ours to the source")
+        self._demand_address(request)
         body = {**self._body(request), "source": request.address}
         return self._video(await self._ask("POST", "/videos", creating=True, body=body), creating=True)
 

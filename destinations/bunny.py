@@ -142,8 +142,7 @@ class BunnyDestination(Host):
     async def create(self, request: CreateRequest) -> RemoteVideo:
         """Has a video fetched: one call. Where its answer has no id, the video is there all the same, to be looked up:
         Fault("answer-lost") with `landed`."""
-        if request.is_local:
-            raise Fault("local-file-refused", "an address is fetched; a file is sent")
+        self._demand_address(request)
         self._check_privacy(request)
         body: dict[str, Any] = {"url": request.address, "title": _titled(request)}
         if request.headers:

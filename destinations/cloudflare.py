@@ -141,10 +141,7 @@ class CloudflareDestination(Host):
 
     async def create(self, request: CreateRequest) -> RemoteVideo:
         """Has a video fetched: one call. The address must answer HEAD and ranged GET."""
-        if request.is_local:
-            raise Fault("local-file-refused", "an address is fetched; a file is sent")
-        if request.headers:
-            raise Fault("headers-refused", "Cloudflare Stream sends no headers of ours to the source")
+        self._demand_address(request)
         body = {
             "input": request.address,
             "meta": self._meta(request),

@@ -133,10 +133,7 @@ class FastPixDestination(Host):
 
     async def create(self, request: CreateRequest) -> RemoteVideo:
         """Makes a media from an address: one call."""
-        if request.is_local:
-            raise Fault("local-file-refused", "an address is needed here; a local file is uploaded")
-        if request.headers:
-            raise Fault("headers-refused", "FastPix sends no headers of ours to the source")
+        self._demand_address(request)
         body = {"inputs": [{"type": "video", "url": request.address}], **self._settings(request)}
         answer = await self._ask("POST", self.list_path, creating=True, body=body)
         return self._video(self.body_of(answer), creating=True)

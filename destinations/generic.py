@@ -297,8 +297,7 @@ class GenericDestination(Host):
     async def create(self, request: CreateRequest) -> RemoteVideo:
         """Makes a video: one call. See the protocol for `landed`."""
         options = self._options
-        if request.is_local and not options.local_files:
-            raise Fault("local-file-refused", "this destination fetches http addresses; the file is a path here")
+        self._demand_address(request)
         body: dict[str, Any] = json.loads(json.dumps(options.create_extra))
         put(body, options.source_url_field, request.address)
         told = [*self._told(request), (options.headers_field, dict(request.headers))]

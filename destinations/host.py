@@ -184,6 +184,14 @@ class Host(ABC):
         )
         return self._read(answer, creating=creating)
 
+    def _demand_address(self, request: CreateRequest) -> None:
+        """Refuses what the host cannot fetch. Raises Fault("local-file-refused" | "headers-refused")."""
+        if request.is_local and not self.capabilities.fetches_local_paths:
+            raise Fault("local-file-refused", "this destination fetches http addresses; the file is a path here")
+        if request.headers and not self.capabilities.fetches_with_headers:
+            names = ", ".join(sorted(request.headers))
+            raise Fault("headers-refused", f"the source's address needs {names}, which this destination cannot send")
+
     async def get(self, remote_id: str) -> RemoteVideo:
         """One video: one call; state `deleted` where the host says 404 or 410."""
         answer = await self._caller.call("GET", self._item(remote_id))

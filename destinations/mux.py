@@ -133,10 +133,7 @@ class MuxDestination(Host):
 
     async def create(self, request: CreateRequest) -> RemoteVideo:
         """Makes an asset from an address: one call."""
-        if request.is_local:
-            raise Fault("local-file-refused", "an address is needed here; a local file is uploaded")
-        if request.headers:
-            raise Fault("headers-refused", "Mux sends no headers of ours to the source")
+        self._demand_address(request)
         body = {"inputs": [{"url": request.address}], **self._settings(request)}
         if self._options.test:
             body["test"] = True

@@ -338,7 +338,10 @@ async def test_a_host_with_other_names_for_everything_is_only_options(rude: Any,
         "playback_ids": [{"id": "p1"}],
     }
     rude.says(201, json.dumps({"data": video}))
-    made = await host.create(request(metadata={"a": 1}, headers={"b": "c"}, duration_ms=5))
+    with pytest.raises(Fault) as refused:
+        await host.create(request(headers={"b": "c"}))
+    assert refused.value.code == "headers-refused", "dropped, they would make the fetch fail later"
+    made = await host.create(request(metadata={"a": 1}, duration_ms=5))
     assert (made.remote_id, made.state, made.ref, made.title) == ("77", RemoteState.READY, "ref-1", "T")
     assert (made.duration_ms, made.playback) == (5520, "p1")
     head, _, body = rude.requests[0].partition(b"\r\n\r\n")
