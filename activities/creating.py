@@ -131,11 +131,10 @@ async def _create(engine: Engine, account: Account, source: Source, row: Row, *,
         about=item.about,
         size=location.size,
     )
-    _check_reach(request, account)
     if not offers.idempotent_create and asyncio.get_running_loop().time() > call_by:
         # This worker stalled: by now another may be asking whether our call has landed, so it must not be made.
         raise Fault("worker-stalled", "the call's time had passed before it was made")
-    if request.is_local and not offers.fetches_local_paths:
+    if request.is_local and offers.uploads and not offers.fetches_local_paths:
         video = await send(engine, account, row, request)
         account.governor.went_well()
         return _made(row, video, "created")
@@ -235,13 +234,3 @@ def _check(row: Row, item: Item, account: Account) -> None:
         raise Fault("name-too-long", f"the title has {len(title)} characters, {account.name} takes {offers.title_max}")
     if offers.ref_max is not None and len(row.ref) > offers.ref_max:
         raise Fault("name-too-long", f"the reference has {len(row.ref)} characters, at most {offers.ref_max} are taken")
-
-
-def _check_reach(request: CreateRequest, account: Account) -> None:
-    """Whether the destination can come by the file at all."""
-    offers = account.destination.capabilities
-    if request.is_local and not (offers.fetches_local_paths or offers.uploads):
-        raise Fault("local-file-refused", f"{account.name} fetches http addresses; the file is a path here")
-    if request.headers and not offers.fetches_with_headers:
-        names = ", ".join(sorted(request.headers))
-        raise Fault("headers-refused", f"the source's address needs {names}, which {account.name} cannot send along")

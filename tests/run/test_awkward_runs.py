@@ -20,7 +20,7 @@ from temporalio.client import WorkflowExecutionStatus
 import worker
 from faults import REASONS
 from ledger import questions
-from tests.programs.conftest import Programs, as_variables, changed
+from tests.programs.conftest import Programs, as_variables, changed, wait_says
 from tests.run.conftest import SECRET, TOKEN, Rig
 from tests.sandbox.serving import served
 
@@ -36,14 +36,17 @@ async def test_a_block_of_five_minutes_without_a_retry_after_pauses_every_worker
     rig_factory: Any, unique: str
 ) -> None:
     """The block begins with the eleventh call and would last 300 s; nobody is told so. It is lifted once it has been
-    seen that the workers came back to it again and again, each time later, and with few calls."""
+    seen that the workers came back to it again and again, each time later, and with few calls. Each has one of the two
+    pages: neither takes two at once, and both are there from the start."""
     block = {"requests": 10, "per_s": 300.0, "block_s": 300.0}
     rig: Rig = await rig_factory(
-        faults={"limits": [block], "retry_after": "absent", "refusal_body": "empty", "rate_headers": False}
+        faults={"limits": [block], "retry_after": "absent", "refusal_body": "empty", "rate_headers": False},
+        worker={"pages_at_once": 1},
     )
     programs = Programs(rig.folder)
     try:
-        programs.start("worker.py", variables=as_variables(rig.settings))
+        other = programs.start("worker.py", variables=as_variables(rig.settings))
+        await asyncio.to_thread(wait_says, other, "worker ready")
         handle = await rig.start(unique, rig.manifest(rig.videos(40)), page_size=20)
         await rig.until(lambda: _at_least(rig, 3), "it came back several times, and was refused each time")
         at_first = _calls(rig)
