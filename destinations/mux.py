@@ -33,13 +33,11 @@ from faults import Fault, truncate
 from settings import AccountSettings, LimitSettings
 
 LIMITS: Final = (
-    LimitSettings(
-        name="posts", requests=1, per_s=1, operations=("create", "attach", "upload"), prices={"upload": 0.25}
-    ),
+    LimitSettings(name="posts", requests=1, per_s=1, operations=("create", "attach")),
     LimitSettings(name="others", requests=5, per_s=1, operations=("list", "get", "lookup", "delete", "upload")),
 )
-"""Sustained: one POST a second, other verbs five (https://docs.mux.com/core/make-api-requests). Of the requests that an
-upload makes, about one in four is a POST."""
+"""Sustained: one POST a second, other verbs five (https://docs.mux.com/core/make-api-requests). The one POST of an
+upload is its row's create; what follows asks how far it is."""
 CREATOR_MAX: Final = 128
 """Characters of `meta.creator_id`."""
 UPLOAD_S: Final = 604_800

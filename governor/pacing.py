@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from destinations import default_limits
@@ -36,6 +36,9 @@ WORTHWHILE: Final = 0.985
 """Share of a limit that its strict pace must reach; of small limits, where a whole request is a large part, it does
 not, and the part that `spend` leaves free is used to round up."""
 
+FINEST: Final = 1000
+"""Parts of the dearest price to which prices are rounded up at the finest; finer ones are kept as they are."""
+
 
 def limits_of(account: AccountSettings) -> Sequence[Limit]:
     """The account's declared limits, or the host's documented ones, as they are spent: only the share that the settings
@@ -62,40 +65,53 @@ def _limit(declared: LimitSettings, name: str, spend: float) -> Limit:
     )
     if not limit.even:
         return limit
-    interval_s, tolerance_s = even_pace(limit, whole)
-    return Limit(
-        limit.name,
-        limit.units,
-        limit.window_s,
-        interval_s,
-        tolerance_s,
-        operations=limit.operations,
-        prices=limit.prices,
-    )
+    return evenly(limit, whole)
 
 
-def even_pace(limit: Limit, whole: float) -> tuple[float, float]:
-    """Seconds for each unit, and how far a request may come early, so that no window of `limit` holds more than its
-    units (or, where these are few, no more than the `whole` that the host declares).
+def evenly(limit: Limit, whole: float) -> Limit:
+    """The limit with the seconds for each unit, and how far a request may come early, so that no window of it holds
+    more than its units (or, where these are few, no more than the `whole` that the host declares).
 
     With the interval T, the tolerance τ and the highest price p, requests in less than W seconds cost less than
     (W + τ) / T + p units (the bound of the generic cell rate algorithm); costs being multiples of their common divisor
     g, that is at most S where (W + τ) / T is the largest multiple of g that is at most S − p + g.
+
+    Where a window holds few of the dearest requests, a fine g leaves little of it: one request a second, and others at
+    a quarter, would be one each four seconds. Then prices are rounded up to a coarser one, the finest at which the
+    dearest requests, which are mostly creates, lose nothing.
     """
-    prices = [price for price in map(limit.price, limit.operations or OPERATIONS) if price > 0]
-    window = limit.window_s
+    prices = {operation: price for operation in limit.operations or OPERATIONS if (price := limit.price(operation)) > 0}
     if not prices:
-        return 0.0, 0.0
-    largest, grain = max(prices), reduce(math.gcd, (round(price * 1000) for price in prices)) / 1000
+        return limit
+    steps = {operation: max(1, round(price * 1000)) for operation, price in prices.items()}
+    finest, dearest = math.gcd(*steps.values()), max(steps.values())
+    among = dearest // finest
+    grains = [finest, *(dearest // n for n in range(min(among - 1, FINEST), 0, -1) if among % n == 0)]
+    priced = [
+        prices if grain == finest else {name: -(-step // grain) * grain / 1000 for name, step in steps.items()}
+        for grain in grains
+    ]
+    paces = [_even_pace(limit, whole, table, grain / 1000) for grain, table in zip(grains, priced, strict=True)]
+    fastest = min(interval_s for interval_s, _ in paces)
+    chosen = next(number for number, (interval_s, _) in enumerate(paces) if interval_s <= fastest / WORTHWHILE)
+    interval_s, tolerance_s = paces[chosen]
+    table = {**limit.prices, **priced[chosen]} if chosen else limit.prices
+    return replace(limit, interval_s=interval_s, tolerance_s=tolerance_s, prices=table)
+
+
+def _even_pace(limit: Limit, whole: float, prices: Mapping[str, float], grain: float) -> tuple[float, float]:
+    """Interval and tolerance in seconds, for requests at these prices, which are multiples of `grain`."""
+    window, largest = limit.window_s, max(prices.values())
     early = TOLERANCE * window
+    rounding = RESOLUTION_S / min(prices.values())
 
     def strict(units: float) -> float:
         return (math.floor((units - largest) / grain + 1e-9) + 1) * grain
 
     at_spend = window / limit.units
     if limit.units >= largest and strict(limit.units) / (1 + TOLERANCE) >= WORTHWHILE * limit.units:
-        return (window + early) / strict(limit.units) + RESOLUTION_S, early
-    interval_s = max(at_spend, window / strict(whole)) + RESOLUTION_S
+        return (window + early) / strict(limit.units) + rounding, early
+    interval_s = max(at_spend, window / strict(whole)) + rounding
     return interval_s, min(early, max(0.0, interval_s * strict(whole) - window))
 
 

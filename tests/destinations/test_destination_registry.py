@@ -9,7 +9,7 @@ import pytest
 from destinations import KINDS, check_options, check_webhooks, default_limits, open_destination
 from destinations.generic import GenericDestination
 from faults import Fault
-from governor.pacing import limits_of
+from governor.pacing import fastest_s, limits_of
 from tests.destinations.conftest import SECRET, TOKEN, account
 
 
@@ -73,6 +73,13 @@ def test_the_hosts_limits_count_where_the_account_declares_none() -> None:
     own = account("http://h", **given, limits=[{"name": "mine", "requests": 7, "per_s": 1}])
     assert [limit.name for limit in limits_of(own)] == ["mine-0"]
     assert default_limits("generic") == default_limits("vhs") == ()
+
+
+@pytest.mark.parametrize(("kind", "per_s"), [("mux", 1.0), ("cloudflare", 1200 / 300), ("apivideo", 200 / 60)])
+def test_creates_go_at_nine_tenths_of_the_pace_that_a_host_documents(kind: str, per_s: float) -> None:
+    seconds = fastest_s(account("http://h", kind=kind), 900)
+    assert seconds is not None
+    assert 900 / seconds == pytest.approx(0.9 * per_s, rel=0.015)
 
 
 def test_an_account_of_a_kind_without_an_address_must_name_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from faults import Fault
@@ -45,11 +45,11 @@ def test_a_limit_has_its_own_share_and_floor() -> None:
     assert [limit.units for limit in limits] == [500, 700]
 
 
-PRICES = st.dictionaries(st.sampled_from(OPERATIONS), st.integers(1, 10), max_size=3)
+PRICES = st.dictionaries(st.sampled_from(OPERATIONS), st.sampled_from([0.25, 0.4, 1, 2, 3, 7, 10]), max_size=3)
 
 
 @given(
-    requests=st.integers(10, 3000),
+    requests=st.integers(1, 3000),
     per_s=st.floats(0.1, 10**5),
     spend=st.floats(0.02, 1.0),
     prices=PRICES,
@@ -57,9 +57,10 @@ PRICES = st.dictionaries(st.sampled_from(OPERATIONS), st.integers(1, 10), max_si
 )
 @settings(deadline=None)
 def test_no_window_wherever_it_begins_holds_more_than_the_limit(
-    requests: int, per_s: float, spend: float, prices: dict[Operation, int], asked: list[tuple[Operation, int, float]]
+    requests: int, per_s: float, spend: float, prices: dict[Operation, float], asked: list[tuple[Operation, int, float]]
 ) -> None:
     """Whoever asks for what, and however long nobody does."""
+    assume(max([prices.get(operation, 1.0) for operation in OPERATIONS]) <= requests)
     [limit] = limits_of(
         account({"requests": requests, "per_s": per_s, "prices": prices, "spread": "evenly"}, spend=spend)
     )
@@ -82,6 +83,28 @@ def test_no_window_wherever_it_begins_holds_more_than_the_limit(
 def test_of_what_may_be_spent_at_least_98_in_100_can_be(requests: int, per_s: float, spend: float) -> None:
     [limit] = limits_of(account((requests, per_s), spend=spend))
     assert per_s / limit.interval_s >= 0.98 * limit.units or requests * spend < 1 or spend > 0.98
+
+
+@pytest.mark.parametrize(
+    ("requests", "prices", "creates_per_s"),
+    [
+        (1, {"upload": 0.25}, 0.9),
+        (2, {"upload": 0.25}, 1.8),
+        (10, {"upload": 0.25}, 9.0),
+        (10, {"create": 10}, 0.9),
+        (12, {"create": 5, "list": 0}, 2.0),
+        (1, {"upload": 0.0001, "get": 0}, 0.9),
+        (10**6, {"create": 10**6, "get": 0.001}, 0.9),
+    ],
+)
+def test_cheap_operations_under_a_small_limit_do_not_slow_the_dear_ones(
+    requests: float, prices: dict[Operation, float], creates_per_s: float
+) -> None:
+    """A window that holds one or two of the dear ones still holds them."""
+    [limit] = limits_of(account({"requests": requests, "per_s": 1.0, "prices": prices}))
+    assert 1 / (limit.price("create") * limit.interval_s) >= 0.98 * creates_per_s
+    assert all(limit.price(operation) >= prices.get(operation, 1.0) for operation in OPERATIONS)
+    assert {op for op in OPERATIONS if limit.price(op) == 0} == {op for op, price in prices.items() if price == 0}
 
 
 def test_the_slowest_limit_says_how_long_a_run_takes_at_least() -> None:
