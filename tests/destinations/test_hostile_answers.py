@@ -342,7 +342,7 @@ names = st.sampled_from(
 bodies = st.binary(max_size=100) | st.dictionaries(names, json_like, max_size=8).map(lambda v: json.dumps(v).encode())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([200, 201, 202, 301, 400, 404, 409, 422, 429, 500, 503]), bodies)
 async def test_any_answer_at_all_is_a_video_a_page_or_a_typed_fault(
     rude: Any, open_at: Any, status: int, body: bytes

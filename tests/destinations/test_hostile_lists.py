@@ -207,7 +207,7 @@ async def test_a_cursor_stays_small_however_long_the_walk(shelf: Shelf, open_at:
     assert max(len(page.next_cursor or "") for page in pages) < 200
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.lists(st.sampled_from("abcdef"), max_size=3), st.integers(0, 8) | st.none()),

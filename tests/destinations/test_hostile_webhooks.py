@@ -20,7 +20,7 @@ from tests.destinations.conftest import SECRET, account
 NOW = 1_700_000_000
 BODY = b'{"type":"video.ready","data":{"id":"v1","state":"ready","duration_ms":5.50,"title":"\\u00e9","x":1e3}}'
 TAKER = GenericDestination(account("http://h", webhook_secrets=[SECRET]), clock=lambda: NOW)
-MANY = settings(max_examples=300, deadline=None)
+MANY = settings(max_examples=150, deadline=None)
 
 
 def signed(body: bytes = BODY, *, event: str = "evt_1", at: int = NOW) -> dict[str, str]:

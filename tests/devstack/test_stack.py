@@ -162,7 +162,8 @@ def test_a_port_that_was_taken_meanwhile_is_given_up(folder: Path) -> None:
         taker.listen()
         stack.up()
         after = json.loads((folder / "state.json").read_text())["ports"]
-        assert {name for name in before if before[name] != after[name]} == {"sandbox"}
+        # Of the others, one that somebody else has by now is given up too.
+        assert after["sandbox"] != before["sandbox"]
         assert stack.url("sandbox") in (folder / "stack.toml").read_text()
 
 

@@ -45,6 +45,7 @@ async def test_a_library_arrives_with_what_travels_with_it(rig_factory, media, u
         host = await stack.enter_async_context(ROWS[destination]().serving())
         clips = [clip for clip in library(COUNT) if clip.state != "processing"]
         place = await placed(BY_KIND[source], stack, clips, files=lambda server: files_of(server, media))
+        place.server.prepare()
         entry = {
             "kind": source,
             "base_url": place.server.api.url,

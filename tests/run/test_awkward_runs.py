@@ -47,7 +47,7 @@ async def test_a_block_of_five_minutes_without_a_retry_after_pauses_every_worker
     try:
         other = programs.start("worker.py", variables=as_variables(rig.settings))
         await asyncio.to_thread(wait_says, other, "worker ready")
-        handle = await rig.start(unique, rig.manifest(rig.videos(40)), page_size=20)
+        handle = await rig.start(unique, rig.manifest(rig.videos(24)), page_size=12)
         await rig.until(lambda: _at_least(rig, 3), "it came back several times, and was refused each time")
         at_first = _calls(rig)
         await rig.until(lambda: _paused_less_than(rig, 0.4), "the pause nears its end")
@@ -59,7 +59,7 @@ async def test_a_block_of_five_minutes_without_a_retry_after_pauses_every_worker
     finally:
         for child in programs.children:
             child.kill()
-    assert result["states"] == {"verified": 40}
+    assert result["states"] == {"verified": 24}
     steps = await rig.engine.fetch("select attempt, outcome, worker from step where phase = 'create'")
     assert max(step["attempt"] for step in steps) == 1, "no row lost an attempt"
     assert {step["outcome"] for step in steps} <= {"created", "handed-back"}
@@ -195,12 +195,12 @@ async def test_409_on_a_repeated_create_of_our_own_is_adopted(rig_factory: Any, 
         accounts = {"sandbox": rig.settings.accounts["sandbox"].model_copy(update={"base_url": base})}
         settings = rig.settings.model_copy(update={"accounts": accounts})
         async with worker.running(settings, rig.client):
-            result = await rig.migrate(unique, rig.manifest(rig.videos(4)))
-    assert result["states"] == {"verified": 4}
-    assert result["adopted"] == 4
+            result = await rig.migrate(unique, rig.manifest(rig.videos(2)))
+    assert result["states"] == {"verified": 2}
+    assert result["adopted"] == 2
     assert set(known.values()) == {2}, "each was tried again, and answered with 409"
     stats = rig.sandbox.stats()
-    assert (stats["creates"], stats["duplicates_ever"]) == (4, 0)
+    assert (stats["creates"], stats["duplicates_ever"]) == (2, 0)
 
 
 def _own(request: Request) -> dict[str, str]:
@@ -243,14 +243,14 @@ async def test_more_workers_than_pool_connections_and_a_slow_host_hold_no_connec
     try:
         programs.start("worker.py", variables=as_variables(narrow))
         async with worker.running(narrow, rig.client):
-            handle = await rig.start(unique, rig.manifest(rig.videos(100)))
+            handle = await rig.start(unique, rig.manifest(rig.videos(75)))
             held = asyncio.create_task(_held_longest(rig, handle))
             result = await asyncio.wait_for(handle.result(), 90)
             longest = await held
     finally:
         for child in programs.children:
             child.kill()
-    assert result["states"] == {"verified": 100}
+    assert result["states"] == {"verified": 75}
     assert longest < 0.9, "no statement or transaction was open for as long as a call takes"
 
 

@@ -25,8 +25,8 @@ async def test_where_no_event_comes_the_host_is_asked_who_has_left_and_the_creat
         faults={"in_flight": CAP, "webhooks": False},
         account={"in_flight": CAP, "spend": 1.0, "settle_deadline_s": 0.5},
     )
-    result = await rig.migrate("deaf", rig.manifest(rig.videos(12)))
-    assert result["states"] == {"verified": 12}
+    result = await rig.migrate("deaf", rig.manifest(rig.videos(CAP + 2)))
+    assert result["states"] == {"verified": CAP + 2}
     assert rig.sandbox.stats()["refusals"]["in_flight"] == 0
 
 

@@ -193,7 +193,7 @@ async def test_a_redrive_by_reason_leaves_the_others_where_they_are(rig, unique)
 
 
 async def test_a_destination_that_is_down_parks_the_run_and_no_row_pays_for_it(rig_factory, unique):
-    rig = await rig_factory(faults={"refuse_503_rate": 1.0, "retry_after": "absent"})
+    rig = await rig_factory(faults={"refuse_503_rate": 1.0, "retry_after_s": 0.5})
     handle = await rig.start(unique, rig.manifest(rig.videos(26)))
     await rig.until(lambda: _state_is(rig, unique, "parked"), "the run parks")
     progress = await rig.progress(unique)

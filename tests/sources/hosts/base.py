@@ -140,6 +140,9 @@ class Server:
         """An address of a file that is good for ever."""
         return f"{self.files.url}/{name}?signature=public"
 
+    def prepare(self) -> None:
+        """Files that the host makes when they are first asked for are there already."""
+
     def expire(self) -> None:
         self.living.clear()
 

@@ -110,6 +110,9 @@ class CloudflareServer(Server):
         made = {"status": "ready" if ready else "inprogress", "percentComplete": 100.0 if ready else 12.5}
         return self.good({"default": made | {"url": f"{self.files.url}/{ref}/downloads/default.mp4"}})
 
+    def prepare(self) -> None:
+        self.downloads = {self.ref(clip): 1 for clip in self.clips if clip.state == "ready"}
+
     def file(self, request: Request) -> Response:
         """An id stands in the address, or, where the video is private, a token."""
         key = request.url.path.strip("/").split("/")[0]

@@ -106,6 +106,9 @@ class MuxServer(Server):
                 found["master"]["url"] = self.link(f"{clip.number}/master.mp4")
         return found
 
+    def prepare(self) -> None:
+        self.masters = {self.ref(clip): 1 for clip in self.clips}
+
     def expire(self) -> None:
         super().expire()
         self.masters.clear()
