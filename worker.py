@@ -35,6 +35,7 @@ from activities.settling import SettleActivities, SweepActivities
 from connection import check_namespace, connect
 from faults import Fault
 from ledger.engine import Engine
+from media.tools import ffprobe_version, find_ffprobe
 from settings import KINDS, TASK_QUEUE, Settings, load_settings, task_queue
 from workflows.calls import PAGE_QUEUE
 from workflows.interceptor import crossing_interceptors
@@ -98,9 +99,13 @@ def activities_of(kind: str, bench: Bench, settings: Settings, accounts: Account
 async def running(settings: Settings, client: Client, *, roles: Sequence[str] = ROLES) -> AsyncIterator[Fleet]:
     """Runs the workers of these roles; on leaving, finishes what is in hand within the settings' time.
 
-    Raises Fault where the ledger's schema, the namespace or the search attributes are not right.
+    Raises Fault where the ledger's schema, the namespace or the search attributes are not right, or ffprobe is needed
+    and there is none.
     """
     await check_namespace(client, settings)
+    if "probe" in roles:
+        ffprobe = find_ffprobe(settings.media.ffprobe)
+        structlog.get_logger().info("probes with", ffprobe=str(ffprobe), version=await ffprobe_version(ffprobe))
     async with AsyncExitStack() as stack:
         engine = await Engine.open(settings.ledger, name="longhaul-worker")
         stack.push_async_callback(engine.close)

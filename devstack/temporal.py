@@ -12,14 +12,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import httpx
 
-from devstack.ports import LOOPBACK, free_ports, is_free
+from devstack.ports import LOOPBACK, free_ports
 from devstack.processes import Child, ProcessFailed, Spec, StackError, launch, wait_until_ready
 
 NAMESPACE: Final = "default"
@@ -41,9 +41,6 @@ class TemporalPorts:
     @classmethod
     def free(cls) -> Self:
         return cls(*free_ports(4))
-
-    def all_free(self) -> bool:
-        return all(is_free(port) for port in astuple(self))
 
 
 class TemporalDevServer:

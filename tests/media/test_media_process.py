@@ -172,7 +172,7 @@ def test_where_the_path_has_none_the_wheel_serves_or_the_fault_says_what_to_inst
 
 
 async def test_the_version_is_what_it_calls_itself(ffprobe, tmp_path):
-    assert (await ffprobe_version(ffprobe)).startswith("ffprobe ")
+    assert (await ffprobe_version(ffprobe))[0].isdigit()
     other = tmp_path / "other"
     other.write_text("#!/bin/sh\necho hello\n")
     other.chmod(0o755)

@@ -106,6 +106,26 @@ async def test_missing_search_attributes_are_refused_with_the_command_that_regis
     assert "LonghaulRun" not in refused.value.detail
 
 
+@pytest.mark.parametrize(("made", "words"), [(False, "which is no program"), (True, "is no ffprobe")])
+async def test_a_worker_that_is_to_probe_and_has_no_ffprobe_is_refused_and_the_others_start(
+    rig_factory, tmp_path, made, words
+):
+    rig = await rig_factory(work=False, endpoint=False)
+    path = tmp_path / "ffprobe"
+    if made:
+        path.write_text("#!/bin/sh\necho hello\n")
+        path.chmod(0o755)
+    settings = changed(rig.settings, media={"ffprobe": path})
+    with pytest.raises(Fault) as refused:
+        async with worker.running(settings, rig.client):
+            pass
+    assert refused.value.code == "settings-refused"
+    assert words in refused.value.detail
+    assert "LONGHAUL_MEDIA__FFPROBE" in refused.value.detail
+    async with worker.running(settings, rig.client, roles=("workflows", "ledger", "provider")):
+        pass
+
+
 def test_an_unknown_role_is_refused_with_those_that_there_are(programs):
     said = programs.run("worker.py", "ledger", "juggler", variables={})
     assert said.code == 2
