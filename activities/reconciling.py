@@ -28,9 +28,12 @@ class RemoteListingActivities:
 
     @activity.defn
     async def list_remote(self, asked: RemoteListingInput) -> RemoteListingResult:
-        """Lists everything on the account, once for the whole run."""
+        """Lists everything on the account, once for the whole run. Tried again, this activity goes on where it stood;
+        another one, of a run that parked meanwhile, begins anew, since what was seen before is too old."""
         account = self.accounts.account(asked.account)
-        videos, requests = await walk_all(self.engine, account, asked.run)
+        info = activity.info()
+        asker = f"{info.workflow_run_id}/{info.activity_id}"
+        videos, requests = await walk_all(self.engine, account, asked.run, asker)
         return RemoteListingResult(videos=videos, requests=requests)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -47,27 +47,26 @@ async def turn(account: Account, operation: Operation, tenant: str = "default") 
                 await account.governor.give_back(lease, lease.starts)
 
 
-async def walk_all(engine: Engine, account: Account, run: str) -> tuple[int, int]:
+async def walk_all(engine: Engine, account: Account, run: str, asker: str) -> tuple[int, int]:
     """Lists everything on the account into the ledger's remote view; returns videos and requests.
 
-    Each page is written with the cursor that leads on, so that a retry goes on there. Raises Fault("fence-lost") where
-    a newer walk has begun, and the destination's own faults.
+    Each page is written with the cursor that leads on, so that the same `asker` of this run goes on there when it was
+    interrupted. Raises the destination's own faults.
     """
     with crossing("remote-page"):
-        walk = await remotes.begin(engine, account.name, run)
+        walk = await remotes.begin(engine, account.name, run, asker)
     cursor, videos, requests = walk.cursor, 0, 0
     while True:
         page = await _asked(account, "list", partial(account.destination.list_page, cursor))
         requests += 1
         if page.next_cursor is not None and page.next_cursor == cursor:
             raise Fault("answer-malformed", f"the list of {account.name} gives the same cursor again: {cursor!r}")
+        told = None
         if not account.destination.capabilities.list_tells_state:
-            page, asked = await _with_states(engine, account, run, page)
-            requests += asked
+            page, told = await _with_states(engine, account, run, page)
+            requests += len(told)
         with crossing("remote-page"):
-            kept = await remotes.write_page(engine, account.name, walk, page)
-        if not kept:
-            raise Fault("fence-lost", f"a newer walk over {account.name} has begun")
+            await remotes.write_page(engine, account.name, walk, page, told=told)
         videos += len(page.videos)
         note(videos=videos, requests=requests)
         log.debug("remote page listed", videos=videos)
@@ -76,8 +75,10 @@ async def walk_all(engine: Engine, account: Account, run: str) -> tuple[int, int
             return videos, requests
 
 
-async def _with_states(engine: Engine, account: Account, run: str, page: RemotePage) -> tuple[RemotePage, int]:
-    """A page of a list that tells no states, with those of the run's own videos, each asked for; and how many were."""
+async def _with_states(
+    engine: Engine, account: Account, run: str, page: RemotePage
+) -> tuple[RemotePage, Collection[str]]:
+    """A page of a list that tells no states, with those of the run's own videos, each asked for; and their ids."""
     with crossing("remote-page"):
         own = await remotes.own(engine, account.name, run, [video.remote_id for video in page.videos])
     told = {video.remote_id: video for video in await ask_each(account, own)}
@@ -96,7 +97,7 @@ async def _with_states(engine: Engine, account: Account, run: str, page: RemoteP
         else listed
         for listed in page.videos
     ]
-    return replace(page, videos=videos), len(own)
+    return replace(page, videos=videos), told.keys()
 
 
 async def ask_each(account: Account, remote_ids: Sequence[str]) -> list[RemoteVideo]:

@@ -44,7 +44,7 @@ class SweepActivities:
     engine: Engine
     settings: Settings
     accounts: Accounts
-    _walking: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _walking: dict[tuple[str, str], asyncio.Lock] = field(default_factory=dict)
 
     @activity.defn
     async def sweep_page(self, page: PageInput) -> PageResult:
@@ -69,8 +69,8 @@ class SweepActivities:
 
     async def _view(self, account: Account, page: PageInput, deadline_s: float) -> dict[str, RemoteVideo]:
         """The page's videos in a view of the account that is younger than the deadline: all pages share one walk."""
-        async with self._walking.setdefault(account.name, asyncio.Lock()):
-            age = await remotes.age_s(self.engine, account.name)
+        async with self._walking.setdefault((account.name, page.run), asyncio.Lock()):
+            age = await remotes.age_s(self.engine, account.name, page.run)
             if age is None or age > deadline_s:
-                await walk_all(self.engine, account, page.run)
+                await walk_all(self.engine, account, page.run, "sweep")
         return dict(await remotes.seen(self.engine, account.name, page.run, page.page))

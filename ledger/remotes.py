@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from ledger.engine import Engine, clean, fit
 
 @dataclass(frozen=True, slots=True)
 class RemoteWalk:
-    """A walk over a destination's list: its number (the fence), and the cursor where it goes on."""
+    """A walk over a destination's list: its number, and the cursor where it goes on."""
 
     listing: int
     cursor: str | None
@@ -24,20 +24,21 @@ class RemoteWalk:
 _BEGIN: Final = """
 with open as (
     select listing, next_cursor, requests from remote_listing
-    where account = $1 and run = $2 and ended_at is null
-      and listing = (select max(listing) from remote_listing where account = $1)
+    where account = $1 and run = $2 and asker = $3 and ended_at is null
+    order by listing desc limit 1
 ), begun as (
-    insert into remote_listing (account, listing, run)
-    select $1, nextval('fence_number'), $2 where not exists (select from open)
+    insert into remote_listing (account, listing, run, asker)
+    select $1, nextval('fence_number'), $2, $3 where not exists (select from open)
     returning listing, next_cursor, requests
 )
 select * from open union all select * from begun
 """
 
 
-async def begin(engine: Engine, account: str, run: str) -> RemoteWalk:
-    """Goes on with this run's unfinished walk if it is the account's newest, else begins a new one."""
-    record = await engine.fetchrow(_BEGIN, account, run)
+async def begin(engine: Engine, account: str, run: str, asker: str) -> RemoteWalk:
+    """Goes on with the unfinished walk of the same `asker`, else begins a new one: what an earlier question saw is too
+    old for a later one. Other walks over the account go on beside it."""
+    record = await engine.fetchrow(_BEGIN, account, run, asker)
     assert record is not None, "one of the two branches gives a row"
     return RemoteWalk(record["listing"], record["next_cursor"], record["requests"])
 
@@ -47,50 +48,55 @@ with walk as (
     update remote_listing set next_cursor = $3, videos = videos + $4, requests = requests + 1,
         ended_at = case when $3::text is null then now() end
     where account = $1 and listing = $2 and ended_at is null
-      and listing = (select max(listing) from remote_listing where account = $1)
     returning listing
-), kept as (
-    insert into remote (account, remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback,
-                        title, listing)
-    select $1, v.*, walk.listing
-    from walk, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[], $11::int[], $12::int[],
-                      $13::bigint[], $14::text[], $15::text[]) as v
-    on conflict (account, remote_id) do update set
-        ref = excluded.ref, state = excluded.state, reason = excluded.reason, detail = excluded.detail,
-        duration_ms = excluded.duration_ms, width = excluded.width, height = excluded.height, size = excluded.size,
-        playback = excluded.playback, title = excluded.title, listing = excluded.listing, seen_at = now()
 )
-select exists (select from walk)
-    -- Ended by this very call before its connection was lost.
-    or ($3::text is null and exists (
-        select from remote_listing where account = $1 and listing = $2 and ended_at is not null
-            and listing = (select max(listing) from remote_listing where account = $1)))
+insert into remote (account, remote_id, ref, state, reason, detail, duration_ms, width, height, size, playback,
+                    title, listing)
+select $1, v.*, walk.listing
+from walk, unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[], $11::int[], $12::int[],
+                  $13::bigint[], $14::text[], $15::text[]) as v (remote_id)
+order by v.remote_id -- several walks lock the same rows
+on conflict (account, remote_id) do update set
+    ref = excluded.ref, title = excluded.title, playback = coalesce(excluded.playback, remote.playback),
+    (state, reason, detail, duration_ms, width, height, size) = (
+        select excluded.state, excluded.reason, excluded.detail, excluded.duration_ms, excluded.width, excluded.height,
+            excluded.size
+        where excluded.state is not null
+        union all
+        select remote.state, remote.reason, remote.detail, remote.duration_ms, remote.width, remote.height, remote.size
+        where excluded.state is null),
+    listing = greatest(remote.listing, excluded.listing), seen_at = now()
 """
 
 
-async def write_page(engine: Engine, account: str, walk: RemoteWalk, page: RemotePage) -> bool:
-    """Keeps one page of the destination's list. False where a newer walk has begun: this one's caller stops."""
+async def write_page(
+    engine: Engine, account: str, walk: RemoteWalk, page: RemotePage, *, told: Collection[str] | None = None
+) -> None:
+    """Keeps one page of the destination's list. Where the walk has ended, by this very call before its connection was
+    lost or by a worker that had it before, nothing is left to keep.
+
+    `told` are the ids of the videos whose state is known, None: all. Of the others what was known stays: an other run's
+    walk may have asked for them.
+    """
     unique = {clean(video.remote_id): video for video in page.videos}
     videos = list(unique.values())
-    return bool(
-        await engine.fetchval(
-            _PAGE,
-            account,
-            walk.listing,
-            page.next_cursor,
-            len(videos),
-            [clean(video.remote_id) for video in videos],
-            [clean(video.ref) for video in videos],
-            [str(video.state) for video in videos],
-            [video.reason for video in videos],
-            [clean(video.detail) for video in videos],
-            [fit(video.duration_ms) for video in videos],
-            [fit(video.width, 31) for video in videos],
-            [fit(video.height, 31) for video in videos],
-            [fit(video.size) for video in videos],
-            [clean(video.playback) for video in videos],
-            [clean(video.title) for video in videos],
-        )
+    await engine.execute(
+        _PAGE,
+        account,
+        walk.listing,
+        page.next_cursor,
+        len(videos),
+        [clean(video.remote_id) for video in videos],
+        [clean(video.ref) for video in videos],
+        [str(video.state) if told is None or video.remote_id in told else None for video in videos],
+        [video.reason for video in videos],
+        [clean(video.detail) for video in videos],
+        [fit(video.duration_ms) for video in videos],
+        [fit(video.width, 31) for video in videos],
+        [fit(video.height, 31) for video in videos],
+        [fit(video.size) for video in videos],
+        [clean(video.playback) for video in videos],
+        [clean(video.title) for video in videos],
     )
 
 
@@ -108,21 +114,22 @@ async def own(engine: Engine, account: str, run: str, remote_ids: Sequence[str])
 _SEEN: Final = """
 select r.* from remote r join asset a on a.account = r.account and a.remote_id = r.remote_id
 where r.account = $1 and a.run = $2 and a.page = $3
-  and r.listing >= (select max(listing) from remote_listing where account = $1 and ended_at is not null)
+  and r.listing >= (select max(listing) from remote_listing where account = $1 and run = $2 and ended_at is not null)
 """
 
 
 async def seen(engine: Engine, account: str, run: str, page: int) -> Mapping[str, RemoteVideo]:
-    """What the account's newest complete walk saw of this page's videos, by remote id."""
+    """What the run's newest complete walk, or any that began later, saw of this page's videos, by remote id."""
     return {r["remote_id"]: _video(r) for r in await engine.fetch(_SEEN, account, run, page)}
 
 
-async def age_s(engine: Engine, account: str) -> float | None:
-    """Seconds since the newest complete walk over the account began, or None where there was none."""
+async def age_s(engine: Engine, account: str, run: str) -> float | None:
+    """Seconds since the run's newest complete walk over the account began, or None where there was none."""
     value: float | None = await engine.fetchval(
         "select extract(epoch from clock_timestamp() - max(started_at))::float8 from remote_listing"
-        " where account = $1 and ended_at is not null",
+        " where account = $1 and run = $2 and ended_at is not null",
         account,
+        run,
     )
     return value
 
@@ -131,7 +138,8 @@ def _video(record: asyncpg.Record) -> RemoteVideo:
     return RemoteVideo(
         remote_id=record["remote_id"],
         ref=record["ref"],
-        state=RemoteState(record["state"]),
+        # Not told: it is there, and that is all.
+        state=RemoteState(record["state"] or RemoteState.PROCESSING),
         reason=record["reason"],
         detail=record["detail"] or "",
         duration_ms=record["duration_ms"],
@@ -199,10 +207,10 @@ async def oldest(engine: Engine, account: str, limit: int) -> Sequence[str]:
 
 
 _STRANGERS: Final = """
-select r.remote_id, r.ref, r.title, r.state, a.remote_id as kept
+select r.remote_id, r.ref, r.title, coalesce(r.state, 'unknown') as state, a.remote_id as kept
 from remote r
 left join asset a on a.ref = r.ref and a.account = r.account
-where r.account = $1 and r.state <> 'deleted'
+where r.account = $1 and r.state is distinct from 'deleted'
   and r.listing >= (select max(listing) from remote_listing where account = $1 and ended_at is not null)
   and r.ref like 'lh-%' and (a.ref is null or a.remote_id is distinct from r.remote_id)
   and not exists (select from asset o where o.account = r.account and o.remote_id = r.remote_id)

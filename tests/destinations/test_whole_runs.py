@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from starlette.requests import Request
+from starlette.responses import Response
 
 from tests.destinations.hosts import ROWS
 from tests.destinations.hosts.base import HostServer
@@ -72,6 +74,34 @@ async def test_every_video_arrives_once_although_answers_are_lost(
     assert result["states"] == {"verified": 20}
     refs = [video.ref for video in server.listed()]
     assert len(refs) == len(set(refs)) == 20
+
+
+async def test_two_runs_at_one_account_are_held_against_its_list_side_by_side(
+    rig_factory: Any,  # noqa: F811
+    unique: str,
+) -> None:
+    """At a host whose list tells no states, so that each run asks for its own videos alone. All walk at once: the first
+    page comes when all have asked for it."""
+    together = asyncio.Barrier(3)
+
+    class Held(ROWS["apivideo"]):  # type: ignore[misc]
+        async def list(self, request: Request) -> Response:
+            if request.query_params.get("currentPage", "1") == "1":
+                async with asyncio.timeout(60):
+                    await together.wait()
+            answer: Response = await super().list(request)
+            return answer
+
+    async with Held().serving() as server:
+        rig = await rig_factory(account=account_at(server))
+        server.page_max = 4
+        async with working(server, f"http://127.0.0.1:{rig.settings.endpoint.port}/webhooks/sandbox"):
+            handles = [
+                await rig.start(f"{unique}-{n}", rig.manifest(rig.videos(10, f"r{n}-"), f"{n}.csv"), tenant=f"t{n}")
+                for n in range(3)
+            ]
+            for handle in handles:
+                assert (await asyncio.wait_for(handle.result(), 90))["states"] == {"verified": 10}
 
 
 async def test_local_files_are_sent_and_verified(

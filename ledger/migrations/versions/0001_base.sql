@@ -144,12 +144,13 @@ create table inbox (
 create index inbox_waiting on inbox (received_at) where applied_at is null;
 create index inbox_unsignalled on inbox (id) where applied_at is not null and signalled_at is null;
 
--- The destination's own view, as its list gave it.
+-- The destination's own view, as its list gave it. `state` is null where neither the list nor any walk's own question
+-- has told it; `listing` is that of the newest walk that has seen the video.
 create table remote (
     account      text not null,
     remote_id    text not null,
     ref          text,
-    state        text not null,
+    state        text,
     reason       text,
     detail       text,
     duration_ms  bigint,
@@ -164,11 +165,13 @@ create table remote (
 );
 create index remote_ref on remote (account, ref) where ref is not null;
 
--- One walk over a destination's list. The newest number is the fence: an older walk's late pages change nothing.
+-- One walk over a destination's list. Walks of several runs go on side by side; `asker` is the question that this one
+-- answers, so that whoever takes the question over goes on with the walk, and a later question begins anew.
 create table remote_listing (
     account      text not null,
     listing      bigint not null,
-    run          text,
+    run          text not null,
+    asker        text not null,
     next_cursor  text,
     videos       bigint not null default 0,
     requests     integer not null default 0,
