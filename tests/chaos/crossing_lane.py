@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 from benchmarks.fleet import Fleet
 from crossings import CRASH_VARIABLE
 from devstack.processes import Child, launch, log_tail
+from media.tools import bundled_ffprobe
 
 VIDEOS = 6
 HAND = 4
@@ -35,6 +36,8 @@ VARIABLES = {
     "LONGHAUL_WORKER__LEASE_S": "5",
     "LONGHAUL_WORKER__ROWS_IN_HAND": str(HAND),
     "LONGHAUL_ENDPOINT__RELAY_INTERVAL_S": "0.05",
+    # The one that starts fastest.
+    **({"LONGHAUL_MEDIA__FFPROBE": str(bundled)} if (bundled := bundled_ffprobe()) else {}),
 }
 GATED = Path(__file__).with_name("gated.py")
 WORKER, ENDPOINT = "worker-0", "endpoint"

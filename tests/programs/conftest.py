@@ -229,7 +229,7 @@ def changed(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
 
 
 def _revealed(value: Any) -> Any:
-    return value.get_secret_value()
+    return str(value) if isinstance(value, Path) else value.get_secret_value()
 
 
 class Programs:

@@ -23,6 +23,17 @@ def moved(desk):
     return said
 
 
+@pytest.fixture(scope="module")
+def moved_again(desk, moved):
+    """The same manifest in a second run, which finds nothing to do."""
+    said = desk(
+        *("start", str(desk.folder / "moved.csv"), "--name", "moved-again", "--wait", "--json"),
+        *("--tenant", "acme", "--source-name", "films"),
+    )
+    assert said.code == 0, said
+    return said
+
+
 def test_start_and_wait_tells_each_phase_and_what_the_run_came_to(moved):
     lines = moved.out.splitlines()
     assert lines[0] == "started: run moved  (workflow migration/moved)"
@@ -38,12 +49,8 @@ def test_start_and_wait_tells_each_phase_and_what_the_run_came_to(moved):
     assert moved.err == ""
 
 
-def test_start_again_moves_nothing_twice_and_is_one_object_of_json(desk, moved):
-    said = desk(
-        *("start", str(desk.folder / "moved.csv"), "--name", "moved-again", "--wait", "--json"),
-        *("--tenant", "acme", "--source-name", "films"),
-    )
-    assert said.code == 0
+def test_start_again_moves_nothing_twice_and_is_one_object_of_json(moved_again):
+    said = moved_again
     assert said.json["state"] == "finished"
     assert (said.json["listed"], said.json["added"], said.json["owned"]) == (5, 0, 5)
     assert said.json["creates"] == 0
@@ -170,9 +177,13 @@ def test_list_shows_the_newest_first(desk, moved):
     assert len(desk("list", "--limit", "1", "--json").json) == 1
 
 
-def test_status_of_a_finished_run(desk, moved):
+def test_status_of_a_run_that_found_nothing_to_do(desk, moved_again):
     said = desk("status", "moved-again")
     assert said.code == 0
+    assert said.out.splitlines()[0] == "run moved-again: finished"
+
+
+def test_status_of_a_finished_run(desk):
     desk("start", desk.manifest("stood", 2), "--name", "stood", "--wait")
     said = desk("status", "stood")
     assert said.out.splitlines()[:2] == [
@@ -370,7 +381,7 @@ def test_an_unreachable_temporal_is_one_line_with_its_address(desk):
         assert said.err.count("\n") == 1
 
 
-def test_status_still_tells_what_the_ledger_knows_when_temporal_is_away(desk, moved):
+def test_status_still_tells_what_the_ledger_knows_when_temporal_is_away(desk, moved_again):
     [port] = free_ports(1)
     said = desk("status", "moved-again", "--json", TEMPORAL_ADDRESS=f"127.0.0.1:{port}")
     assert said.code == 0

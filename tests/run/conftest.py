@@ -23,12 +23,15 @@ from devstack.fileserver import serving
 from devstack.library import find_ffmpeg
 from devstack.temporal import TemporalDevServer
 from ledger.engine import Engine
+from media.tools import bundled_ffprobe
 from sandbox.config import Faults, SandboxConfig
 from sandbox.server import Sandbox, running_sandbox
 from settings import LedgerSettings, Settings
 from workflows.ids import migration_id
 
 TOKEN = "a-token-for-tests"
+FFPROBE = bundled_ffprobe()
+"""The one that starts fastest; where it isn't made for this machine, the one on the PATH."""
 SECRET = "whsec_bG9uZ2hhdWwtdGVzdHMtc2VjcmV0LTAxMjM0NTY3ODk="
 
 
@@ -147,7 +150,7 @@ async def rig_factory(
             settings = Settings(
                 ledger=LedgerSettings(dsn=database),
                 temporal={"address": temporal.address},
-                media={"allow_private_addresses": True, **sections.pop("media", {})},
+                media={"allow_private_addresses": True, "ffprobe": FFPROBE, **sections.pop("media", {})},
                 endpoint={"port": port, "relay_interval_s": 0.05},
                 accounts={
                     "sandbox": {
