@@ -47,14 +47,14 @@ class AttachActivities:
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def attach(row: Row, start: float) -> Outcome:
-                lost = await self._put_on(account, source, row)
+                lost = await self._put_on(account, page, source, row)
                 if not lost:
                     return Outcome(row.ref, "attached", "attached")
                 return Outcome(row.ref, "attached", "attachment-lost", reason="attachment-lost", detail="; ".join(lost))
 
             return await PageRun(self.bench, page, attach)()
 
-    async def _put_on(self, account: Account, source: Source, row: Row) -> list[str]:
+    async def _put_on(self, account: Account, page: PageInput, source: Source, row: Row) -> list[str]:
         """Attaches one after the other; returns words for each that can never be. Raises Fault for what may still be,
         when everything else is on the video."""
         assert row.remote_id is not None, "a video that is ready has its id"
@@ -64,7 +64,7 @@ class AttachActivities:
             try:
                 attachment = await make()
                 if attachment is not None:
-                    await _pushed_back(account, partial(self._attach, account, row.tenant, row.remote_id, attachment))
+                    await _pushed_back(account, partial(self._attach, account, page, row.remote_id, attachment))
             except Fault as fault:
                 if fault.scope is not Scope.ROW:
                     raise
@@ -76,9 +76,9 @@ class AttachActivities:
         return lost
 
     @staticmethod
-    async def _attach(account: Account, tenant: str, remote_id: str, attachment: Attachment) -> None:
+    async def _attach(account: Account, page: PageInput, remote_id: str, attachment: Attachment) -> None:
         async def in_turn() -> None:
-            await turn(account, "attach", tenant)
+            await turn(account, "attach", page)
 
         with crossing("attach"):
             await account.destination.attach(remote_id, attachment, turn=in_turn)

@@ -105,16 +105,18 @@ class CreateActivities:
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def create(row: Row, start: float) -> Outcome:
-                return await _create(self.bench.engine, account, source, row, call_by=start + may_wait_s)
+                return await _create(self.bench.engine, account, page, source, row, call_by=start + may_wait_s)
 
             crowd = _Crowd.of(self.bench.engine, account)
             return await PageRun(self.bench, page, create, governor=account.governor, quiet_s=quiet_s, crowd=crowd)()
 
 
-async def _create(engine: Engine, account: Account, source: Source, row: Row, *, call_by: float) -> Outcome:
+async def _create(
+    engine: Engine, account: Account, page: PageInput, source: Source, row: Row, *, call_by: float
+) -> Outcome:
     destination, offers = account.destination, account.destination.capabilities
     if row.intent and row.transfer is None and not offers.idempotent_create:
-        return await _resolve(account, row)
+        return await _resolve(account, page, row)
     item = item_of(row)
     _check(row, item, account)
     with crossing("locate"):
@@ -135,7 +137,7 @@ async def _create(engine: Engine, account: Account, source: Source, row: Row, *,
         # This worker stalled: by now another may be asking whether our call has landed, so it must not be made.
         raise Fault("worker-stalled", "the call's time had passed before it was made")
     if request.is_local and offers.uploads and not offers.fetches_local_paths:
-        video = await send(engine, account, row, request)
+        video = await send(engine, account, page, row, request)
         account.governor.went_well()
         return _made(row, video, "created")
     try:
@@ -145,7 +147,7 @@ async def _create(engine: Engine, account: Account, source: Source, row: Row, *,
         if not fault.landed or fault.scope is Scope.ACCOUNT:
             raise  # nothing was made, or the host wants no call at all just now
         # What is found now can be adopted at once; what isn't may still land, and waits out its quiet time.
-        found = await _found_at_once(account, row)
+        found = await _found_at_once(account, page, row)
         if not found:
             raise
         return _adopted(row, found)
@@ -153,12 +155,12 @@ async def _create(engine: Engine, account: Account, source: Source, row: Row, *,
     return _made(row, video, "created")
 
 
-async def _resolve(account: Account, row: Row) -> Outcome:
+async def _resolve(account: Account, page: PageInput, row: Row) -> Outcome:
     """An earlier call was never answered and can no longer land: what it made is adopted; where it made nothing, the
     row is as it was before, and the next claim, with a request of its own, creates it."""
     try:
         with crossing("lookup"):
-            found = _live(row, await account.destination.lookup(row.ref, turn=_in_turn(account, row)))
+            found = _live(row, await account.destination.lookup(row.ref, turn=_in_turn(account, page)))
     except Fault as fault:
         # Whether the earlier call landed is as open as before.
         raise Fault(fault.code, fault.detail, retry_after=fault.retry_after, landed=True) from fault
@@ -166,25 +168,25 @@ async def _resolve(account: Account, row: Row) -> Outcome:
     return _adopted(row, found) if found else Outcome(row.ref, "inventoried", "looked-up", refund=True)
 
 
-async def _found_at_once(account: Account, row: Row) -> Sequence[RemoteVideo]:
+async def _found_at_once(account: Account, page: PageInput, row: Row) -> Sequence[RemoteVideo]:
     try:
         with crossing("lease"):
-            lease = await account.governor.lease(1, "lookup")
+            lease = await account.governor.lease(1, "lookup", tenant=page.tenant, lane=page.lane)
         if not lease.starts or not await account.governor.start(asyncio.get_running_loop().time() + lease.starts[0]):
             return ()
         with crossing("lookup"):
-            return _live(row, await account.destination.lookup(row.ref, turn=_in_turn(account, row)))
+            return _live(row, await account.destination.lookup(row.ref, turn=_in_turn(account, page)))
     except Fault as fault:
         # The row's own fault is what counts: its call may have landed.
         log.info("look-up failed", reason=fault.code, detail=fault.detail)
         return ()
 
 
-def _in_turn(account: Account, row: Row) -> Turn:
+def _in_turn(account: Account, page: PageInput) -> Turn:
     """For the pages of a list that a look-up walks: the first is leased with the row."""
 
     async def in_turn() -> None:
-        await turn(account, "lookup", row.tenant)
+        await turn(account, "lookup", page)
 
     return in_turn
 

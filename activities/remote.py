@@ -22,6 +22,7 @@ from ledger import remotes
 from ledger.budgets import Lease
 from ledger.engine import Engine
 from settings import Operation
+from workflows.messages import PageInput
 
 log = structlog.get_logger()
 
@@ -31,12 +32,14 @@ TRIES: Final = 4
 """Tries of one question before the activity's own retry takes over; each has its turn in the account's budget."""
 
 
-async def turn(account: Account, operation: Operation, tenant: str = "default") -> Lease:
-    """Waits until the account's budget gives leave for one request of this kind, and until it may start."""
+async def turn(account: Account, operation: Operation, page: PageInput | None = None) -> Lease:
+    """Waits until the account's budget gives leave for one request of this kind, and until it may start. It counts for
+    the page's tenant and lane; None: a question about the whole account."""
+    whose = {} if page is None else {"tenant": page.tenant, "lane": page.lane}
     while True:
         changed = account.governor.changed
         with crossing("lease"):
-            lease = await account.governor.lease(1, operation, tenant=tenant)
+            lease = await account.governor.lease(1, operation, **whose)
         if not lease.starts:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), nap_s(lease))
@@ -100,21 +103,23 @@ async def _with_states(
     return replace(page, videos=videos), told.keys()
 
 
-async def ask_each(account: Account, remote_ids: Sequence[str]) -> list[RemoteVideo]:
-    """Asks for single videos, one request each."""
+async def ask_each(account: Account, remote_ids: Sequence[str], page: PageInput | None = None) -> list[RemoteVideo]:
+    """Asks for single videos, one request each, in the page's turn."""
     found = []
     for remote_id in remote_ids:
-        found.append(await _asked(account, "get", partial(account.destination.get, remote_id)))
+        found.append(await _asked(account, "get", partial(account.destination.get, remote_id), page))
         note(asked=len(found), of=len(remote_ids))
     return found
 
 
-async def _asked(account: Account, operation: Operation, question: Callable[[], Awaitable[T]]) -> T:
+async def _asked(
+    account: Account, operation: Operation, question: Callable[[], Awaitable[T]], page: PageInput | None = None
+) -> T:
     """One question to the destination, in its turn. Pushback pauses the account; other transient faults are tried again
     a few times."""
     tries = 0
     while True:
-        lease = await turn(account, operation)
+        lease = await turn(account, operation, page)
         try:
             with crossing("ask"):
                 answer = await question()

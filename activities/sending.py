@@ -15,9 +15,10 @@ from faults import Fault
 from ledger import claims
 from ledger.assets import Row
 from ledger.engine import Engine
+from workflows.messages import PageInput
 
 
-async def send(engine: Engine, account: Account, row: Row, request: CreateRequest) -> RemoteVideo:
+async def send(engine: Engine, account: Account, page: PageInput, row: Row, request: CreateRequest) -> RemoteVideo:
     """Sends the file, from where an earlier attempt stood. How far it has come is written under the row's fence after
     each chunk. Raises the destination's faults, "fence-lost" where another has the row by now, and "worker-stopping"
     between two chunks where this worker was told to stop."""
@@ -32,7 +33,7 @@ async def send(engine: Engine, account: Account, row: Row, request: CreateReques
     async def in_turn() -> None:
         if activity.is_worker_shutdown():
             raise Fault("worker-stopping", "told to stop between two chunks", landed=True)
-        await turn(account, "upload", row.tenant)
+        await turn(account, "upload", page)
 
     begun = None if row.transfer is None else Transfer(row.transfer["place"], row.transfer["sent"])
     with crossing("upload"):

@@ -56,7 +56,7 @@ class SweepActivities:
         if found.remote_ids and found.quiet_s >= deadline:
             told = account.destination.capabilities.list_tells_state
             if len(found.remote_ids) <= SINGLE_QUESTIONS or not told:
-                videos = await ask_each(account, found.remote_ids)
+                videos = await ask_each(account, found.remote_ids, page)
             else:
                 videos = list((await self._view(account, page, deadline)).values())
             with crossing("apply"):

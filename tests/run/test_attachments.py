@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError
 
-from ledger import questions
+from ledger import budgets, questions
 from workflows.ids import page_id
 
 SRT = "1\r\n00:00:00,500 --> 00:00:01,500\r\nGrüße\r\n"
@@ -212,3 +212,15 @@ async def test_what_is_known_of_a_video_is_told_to_a_destination_that_has_a_plac
     assert result["states"] == {"verified": 1}
     video = on(rig, (await asset(rig, "v0"))["remote_id"])
     assert video.about == {"description": "Long ago", "tags": ["a", "b"], "folder": "x/y", "privacy": "private"}
+
+
+async def test_whatever_a_page_asks_for_counts_for_its_tenant_and_lane(rig_factory, unique, tracks):
+    """The create and the text track of each video; the list of everything is nobody's own."""
+    rig = await rig_factory(account={**ACCOUNT, "limits": [{"requests": 1_000, "per_s": 1}]})
+    result = await rig.migrate(unique, manifest(rig, [{"captions.en": "en.vtt"}] * 3), lane="live", tenant="acme")
+    assert result["states"] == {"verified": 3}
+    standing = await budgets.pace_of(rig.engine, "sandbox")
+    assert {(each.tenant, each.lane): each.leased for each in standing.tenants} == {
+        ("acme", "live"): 6,
+        ("default", "bulk"): 1,
+    }
