@@ -10,26 +10,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from benchmarks.fleet import ACCOUNT, Fleet
-from devstack.fileserver import make_app
+from devstack.fileserver import serving
 from devstack.library import find_ffmpeg
-from devstack.ports import LOOPBACK
 from media.tools import bundled_ffprobe, find_ffprobe
 from settings import WorkerSettings
 from workflows.ids import migration_id
@@ -46,9 +42,8 @@ _MADE: Final = {
 
 @dataclass
 class Counted:
-    """A file server that counts what it sends."""
+    """What the file server has sent."""
 
-    url: str = ""
     sent: int = 0
     requests: int = 0
 
@@ -62,28 +57,6 @@ class Counted:
             await app(scope, receive, sending)
 
         return counting
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        yield
-
-
-@contextlib.asynccontextmanager
-async def serving(root: Path) -> AsyncIterator[Counted]:
-    counted = Counted()
-    listener = socket.create_server((LOOPBACK, 0), backlog=1024)
-    # Accepted connections inherit it. Left alone, the kernel takes in megabytes that no client ever reads.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
-    counted.url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
-    server = _Server(uvicorn.Config(counted.around(make_app(root)), log_config=None, lifespan="off"))
-    task = asyncio.create_task(server.serve([listener]))
-    try:
-        yield counted
-    finally:
-        server.should_exit = True
-        await task
 
 
 def make_media(folder: Path, seconds: int) -> list[str]:
@@ -140,9 +113,11 @@ async def measure(videos: int, seconds: int, rounds: int, ffprobe: Path) -> dict
         theirs: list[float] = []
         ours: list[float] = []
         sent = {"xargs": 0, "longhaul": 0}
-        async with serving(fleet.folder / "media") as files:
+        files = Counted()
+        # Left alone, the kernel takes in megabytes that no client ever reads.
+        async with serving(fleet.folder / "media", around=files.around, send_buffer=65_536) as base:
             for number in range(rounds):
-                addresses = [f"{files.url}/{names[n % len(names)]}?v={number}-{n}" for n in range(videos)]
+                addresses = [f"{base}/{names[n % len(names)]}?v={number}-{n}" for n in range(videos)]
                 before = files.sent
                 theirs.append(await by_xargs(ffprobe, addresses, at_once))
                 sent["xargs"] += files.sent - before

@@ -11,7 +11,7 @@ import contextlib
 import mimetypes
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from devstack.ports import LOOPBACK
 from media.sniff import HEAD_BYTES, Kind, sniff
@@ -77,24 +78,32 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(root: Path) -> _Server:
-    return _Server(
+@contextlib.asynccontextmanager
+async def serving(
+    root: Path,
+    *,
+    host: str = LOOPBACK,
+    port: int = 0,
+    around: Callable[[ASGIApp], ASGIApp] | None = None,
+    send_buffer: int | None = None,
+) -> AsyncIterator[str]:
+    """Serves `root` inside this process while entered; yields the base address ("http://127.0.0.1:40123"). Port 0 takes
+    a free one. `around` wraps the application, `send_buffer` is the kernel's for each connection, in bytes. Raises
+    OSError where the port is taken."""
+    app: ASGIApp = make_app(root)
+    listener = _listen(host, port)
+    if send_buffer is not None:
+        # Accepted connections inherit it.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    server = _Server(
         uvicorn.Config(
-            make_app(root),
+            app if around is None else around(app),
             log_level="warning",
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=2,
         )
     )
-
-
-@contextlib.asynccontextmanager
-async def serving(root: Path, *, host: str = LOOPBACK, port: int = 0) -> AsyncIterator[str]:
-    """Serves `root` inside this process while entered; yields the base address ("http://127.0.0.1:40123"). Port 0 takes
-    a free one. Raises OSError where the port is taken."""
-    listener = _listen(host, port)
-    server = _server(root)
     task = asyncio.create_task(server.serve([listener]))
     try:
         while not server.started:
