@@ -94,22 +94,22 @@ _STILL_BRANDS: Final = frozenset(
 """Brands of ISO base media files that hold pictures, animated ones too (ISO/IEC 23008-12 and AVIF 1.1; Canon's raw)."""
 _BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx"})
 
-# Possessive (*+): what was passed over is not read again in another way, which would take for ever on many comments.
-_PROLOGUE: Final = rb"\A\s*+(?:(?:<\?.*?\?>|<!--.*?-->)\s*+)*+"
+_BEFORE: Final = re.compile(rb"\s+|<\?.*?\?>|<!--.*?-->", re.S)
+"""What may stand before a document's first tag, piece by piece: one expression for all of it would read many comments
+again and again, or need possessive groups, which Debian 12's Python 3.11.2 matches wrongly (python/cpython#101955)."""
 _HTML: Final = re.compile(
-    _PROLOGUE
-    + rb"(?:<!doctype\s+html\b|<(?:html|head|body|title|script|style|meta|link|base|frameset|noscript|iframe|form"
-    rb"|table|div|center|span|font|h[1-6]|p|br|a)\b|<!--(?!.*?-->))",
+    rb"<!doctype\s+html\b|<(?:html|head|body|title|script|style|meta|link|base|frameset|noscript|iframe|form"
+    rb"|table|div|center|span|font|h[1-6]|p|br|a)\b|<!--(?!.*?-->)",
     re.I | re.S,
 )
 _PLAYLIST: Final = re.compile(
-    rb"\A\s*+(?:#EXTM3U|ffconcat version|\[(?:playlist|reference)\]|v=0\r?\no=|file\s++'|https?://\S++\s*+\Z)|"
-    + _PROLOGUE
-    + rb"<(?:\w+:)?(?:MPD|SmoothStreamingMedia|asx|smil|CompositionPlaylist|playlist)\b",
-    re.I | re.S,
+    rb"#EXTM3U|ffconcat version|\[(?:playlist|reference)\]|v=0\r?\no=|file\s+'|https?://\S+\s*\Z", re.I
 )
-_SVG: Final = re.compile(_PROLOGUE + rb"(?:<!doctype\s+svg\b|<svg\b)", re.I | re.S)
-_PORTABLE: Final = re.compile(rb"P[1-7]\s+(?:#.*\s+)*+(?:\d+\s+\d+\s|WIDTH)")
+_PLAYLIST_DOCUMENT: Final = re.compile(
+    rb"<(?:\w+:)?(?:MPD|SmoothStreamingMedia|asx|smil|CompositionPlaylist|playlist)\b", re.I
+)
+_SVG: Final = re.compile(rb"<!doctype\s+svg\b|<svg\b", re.I)
+_PORTABLE: Final = re.compile(rb"P[1-7]\s+(?:#[^\n]*\n\s*)*(?:\d+\s+\d+\s|WIDTH)")
 _CONTROL: Final = bytes(set(range(32)) - {9, 10, 12, 13, 27})
 
 
@@ -121,11 +121,12 @@ def sniff(head: bytes) -> tuple[Kind, str]:
         return (Kind.PICTURE, "a WebP picture") if head[8:12] == b"WEBP" else (Kind.MEDIA, "a RIFF file")
     text = _as_text(head)
     if text is not None:
-        if _PLAYLIST.match(text):
+        document = _first_tag(text)
+        if _PLAYLIST.match(text.lstrip()) or _PLAYLIST_DOCUMENT.match(text, document):
             return Kind.PLAYLIST, "a playlist, which leads to other addresses"
-        if _SVG.match(text):
+        if _SVG.match(text, document):
             return Kind.PICTURE, "an SVG picture"
-        return (Kind.HTML, "a web page") if _HTML.match(text) else (Kind.TEXT, "a text")
+        return (Kind.HTML, "a web page") if _HTML.match(text, document) else (Kind.TEXT, "a text")
     if _PORTABLE.match(head):
         return Kind.PICTURE, "a PNM picture"
     if head[:2] == b"BM" and head[6:10] == bytes(4):
@@ -146,6 +147,14 @@ def sniff(head: bytes) -> tuple[Kind, str]:
     if len(head) >= 2 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0:
         return Kind.MEDIA, "a sound file"
     return Kind.UNKNOWN, "no known format"
+
+
+def _first_tag(text: bytes) -> int:
+    """Where a document begins: past white space, processing instructions and comments."""
+    at = 0
+    while (before := _BEFORE.match(text, at)) is not None:
+        at = before.end()
+    return at
 
 
 def _as_text(head: bytes) -> bytes | None:

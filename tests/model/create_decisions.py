@@ -24,6 +24,7 @@ from governor.account import Governor
 from ledger.assets import Row
 from ledger.budgets import Lease
 from ledger.claims import Outcome
+from workflows.messages import PageInput
 
 ANSWERS = {
     "go on": ("yes", "stopping"),
@@ -34,6 +35,7 @@ ANSWERS = {
 }
 """The questions that a worker can ask, with the answers that the world can give. To each it can also be stopped
 hard."""
+PAGE = PageInput(run="model", tenant="acme", account="host", phase="create", page=1, fence=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Decisions:
         account: Any = SimpleNamespace(name="host", destination=_Host(ask, self._key), governor=pace)
 
         async def work(row: Row, start: float) -> Outcome:
-            return await creating._create(cast(Any, None), account, _Source(ask), row, call_by=_CallBy(ask))
+            return await creating._create(cast(Any, None), account, PAGE, _Source(ask), row, call_by=_CallBy(ask))
 
         run: Any = SimpleNamespace(
             _may_claim=lambda: ask("go on") == "yes",

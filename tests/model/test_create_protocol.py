@@ -258,7 +258,7 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
         async def __call__(self) -> None:
             await self._work(None, 0.0)
 
-    async def create(engine: Any, account: Any, source: Any, row: Any, *, call_by: float) -> None:
+    async def create(engine: Any, account: Any, page: Any, source: Any, row: Any, *, call_by: float) -> None:
         seen["call_by"] = call_by  # the row's start is 0
 
     class Closing:
