@@ -96,7 +96,7 @@ _BOXES: Final = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide",
 
 _BEFORE: Final = re.compile(rb"\s+|<\?.*?\?>|<!--.*?-->", re.S)
 """What may stand before a document's first tag, piece by piece: one expression for all of it would read many comments
-again and again, or need possessive groups, which Debian 12's Python 3.11.2 matches wrongly (python/cpython#101955)."""
+again and again, or need possessive groups, which Debian 12's Python 3.11.2 matches wrongly (python/cpython#106052)."""
 _HTML: Final = re.compile(
     rb"<!doctype\s+html\b|<(?:html|head|body|title|script|style|meta|link|base|frameset|noscript|iframe|form"
     rb"|table|div|center|span|font|h[1-6]|p|br|a)\b|<!--(?!.*?-->)",
