@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
@@ -211,6 +211,19 @@ async def ended(handle: WorkflowHandle[Any, Any], within_s: float | None = None)
     return False
 
 
+async def _why(fleet: Fleet, run: str) -> str:
+    """How a run that has not completed stands, and what it failed of."""
+    handle = fleet.client.get_workflow_handle(migration_id(run))
+    try:
+        async with asyncio.timeout(5):
+            await handle.result()
+    except WorkflowFailureError as failure:
+        return f"{run} failed: {failure.cause!r}: {getattr(failure.cause, 'cause', None)!r}"
+    except (RPCError, TimeoutError) as error:
+        return f"{run} still runs, or is unknown: {error!r}"
+    return f"{run} completed late"
+
+
 async def begun(fleet: Fleet, run: str, options: Options, **more: Any) -> WorkflowHandle[Any, Any]:
     """Starts a run over a library of its own, however often Temporal is away meanwhile."""
     manifest = fleet.manifest(options.assets)
@@ -263,6 +276,7 @@ async def measure(options: Options, say: Callable[[str], None]) -> dict[str, Any
                 completed = False
             if not completed:
                 unfinished.append(run)
+                say(await _why(fleet, run))
             lengths.append(time.monotonic() - began)
             say(f"{run} {'ended' if completed else 'HAS NOT ENDED'} after {lengths[-1]:.0f} s: {await _states(fleet)}")
         supervisor.cancel()
