@@ -93,7 +93,9 @@ class RunActivities:
         fence = asked.fence
         if fence is None:
             with crossing("open-phase"):
-                fence = await runs.open_phase(self.engine, asked.run, asked.phase, asked.before)
+                info = activity.info()
+                opener = f"{info.workflow_run_id}/{info.activity_id}"
+                fence = await runs.open_phase(self.engine, asked.run, asked.phase, asked.before, opener)
         assets = dict(await questions.states(self.engine, asked.run))
         if fence is None:
             closed = await runs.is_closed(self.engine, asked.run, asked.phase)

@@ -77,11 +77,14 @@ async def open_run(
 
 
 _OPEN_PHASE: Final = """
-insert into phase (run, phase, fence)
-select $1, $2, nextval('fence_number')
+insert into phase (run, phase, fence, openers)
+select $1, $2, nextval('fence_number'), array_remove(array[$4::text], null)
 where $3::text is null
    or exists (select from phase p where p.run = $1 and p.phase = $3 and p.closed_at is not null)
-on conflict (run, phase) do update set fence = excluded.fence where phase.closed_at is null
+on conflict (run, phase) do update set
+    fence = case when $4::text = any(phase.openers) then phase.fence else excluded.fence end,
+    openers = case when $4::text = any(phase.openers) then phase.openers else phase.openers || excluded.openers end
+where phase.closed_at is null
 returning fence
 """
 
@@ -93,14 +96,16 @@ where run = $1 and state = 'ready' and about ?| array['captions', 'poster']
 """Only these rows have something to attach; the others stay ready, and cost the phase nothing."""
 
 
-async def open_phase(engine: Engine, run: str, phase: str, after: str | None) -> int | None:
-    """Opens a phase, or takes it over from whoever opened it before, and returns the new fence.
+async def open_phase(engine: Engine, run: str, phase: str, after: str | None, opener: str | None = None) -> int | None:
+    """Opens a phase, or takes it over from whoever opened it before, and returns the new fence. An `opener` takes it
+    once: a worker that stalled over the same question, and comes back when another has answered it, takes it from
+    nobody.
 
     None where it is closed already, or where the phase before it (`after`) is not.
     """
 
     async def work(connection: Connection) -> int | None:
-        fence: int | None = await connection.fetchval(_OPEN_PHASE, run, phase, after)
+        fence: int | None = await connection.fetchval(_OPEN_PHASE, run, phase, after, opener)
         if fence is not None and phase == "attach":
             await connection.execute(_TO_ATTACH, run)
         return fence

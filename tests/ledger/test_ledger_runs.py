@@ -367,3 +367,14 @@ async def test_a_parked_run_says_why_and_until_when(library: Library) -> None:
 async def test_a_run_nobody_knows_is_named(engine: Engine) -> None:
     with pytest.raises(Fault, match="'nobody'"):
         await questions.run_line(engine, "nobody")
+
+
+async def test_an_opener_takes_a_phase_once_however_late_its_other_attempt_comes(library: Library) -> None:
+    await begin(library.engine)
+    engine = library.engine
+    first = await runs.open_phase(engine, "first", "list", None, "a/1")
+    assert await runs.open_phase(engine, "first", "list", None, "a/1") == first
+    later = await runs.open_phase(engine, "first", "list", None, "b/1")
+    assert later is not None and first is not None and later > first
+    assert await runs.open_phase(engine, "first", "list", None, "a/1") == later, "it takes it from nobody"
+    assert await runs.holds(engine, "first", "list", later)

@@ -24,6 +24,7 @@ create table phase (
     run        text not null references run,
     phase      text not null,
     fence      bigint not null,
+    openers    text[] not null default '{}',
     opened_at  timestamptz not null default now(),
     closed_at  timestamptz,
     primary key (run, phase)
