@@ -293,7 +293,7 @@ with result as (
         intent_at = case when r.call_open then a.intent_at end,
         quiet_until = case when r.call_open then a.quiet_until end,
         facts = coalesce(r.facts, a.facts), duration_ms = coalesce(r.duration_ms, a.duration_ms),
-        remote_id = coalesce(r.remote_id, a.remote_id),
+        remote_id = coalesce(a.remote_id, r.remote_id),
         remote_duration_ms = coalesce(r.remote_duration_ms, a.remote_duration_ms),
         remote_width = coalesce(r.remote_width, a.remote_width),
         remote_height = coalesce(r.remote_height, a.remote_height),
