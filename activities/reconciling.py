@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from temporalio import activity
 
 from activities.accounts import Accounts
+from activities.asking import asker
 from activities.pages import Bench, PageRun
 from activities.remote import walk_all
 from destinations.base import RemoteState, RemoteVideo
@@ -31,9 +32,7 @@ class RemoteListingActivities:
         """Lists everything on the account, once for the whole run. Tried again, this activity goes on where it stood;
         another one, of a run that parked meanwhile, begins anew, since what was seen before is too old."""
         account = self.accounts.account(asked.account)
-        info = activity.info()
-        asker = f"{info.workflow_run_id}/{info.activity_id}"
-        videos, requests = await walk_all(self.engine, account, asked.run, asker)
+        videos, requests = await walk_all(self.engine, account, asked.run, asker())
         return RemoteListingResult(videos=videos, requests=requests)
 
 

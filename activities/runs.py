@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from temporalio import activity
 
 import destinations
+from activities.asking import asker
 from crossings import crossing
 from destinations.checking import losses_at
 from faults import Fault
@@ -93,9 +94,7 @@ class RunActivities:
         fence = asked.fence
         if fence is None:
             with crossing("open-phase"):
-                info = activity.info()
-                opener = f"{info.workflow_run_id}/{info.activity_id}"
-                fence = await runs.open_phase(self.engine, asked.run, asked.phase, asked.before, opener)
+                fence = await runs.open_phase(self.engine, asked.run, asked.phase, asked.before, asker())
         assets = dict(await questions.states(self.engine, asked.run))
         if fence is None:
             closed = await runs.is_closed(self.engine, asked.run, asked.phase)

@@ -16,7 +16,8 @@ import asyncpg
 
 from destinations.base import RemoteEvent, RemoteState, RemoteVideo
 from faults import REASONS, Fault
-from ledger.engine import Connection, Engine, clean, fit
+from ledger.engine import Connection, Engine, clean
+from ledger.remotes import measured
 from ledger.transitions import steps
 
 KEY_LIMIT: Final = 500
@@ -173,11 +174,7 @@ def _columns(videos: Sequence[RemoteVideo]) -> list[list[Any]]:
         [state for state, _ in states],
         [reason for _, reason in states],
         [clean(video.detail) for video in videos],
-        [fit(video.duration_ms) for video in videos],
-        [fit(video.width, 31) for video in videos],
-        [fit(video.height, 31) for video in videos],
-        [fit(video.size) for video in videos],
-        [clean(video.playback) for video in videos],
+        *measured(videos),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 
@@ -69,13 +69,24 @@ on conflict (account, remote_id) do update set
 """
 
 
+def measured(videos: Sequence[RemoteVideo]) -> list[list[Any]]:
+    """Columns of what the destination says of videos: duration_ms, width, height, size and playback."""
+    return [
+        [fit(video.duration_ms) for video in videos],
+        [fit(video.width, 31) for video in videos],
+        [fit(video.height, 31) for video in videos],
+        [fit(video.size) for video in videos],
+        [clean(video.playback) for video in videos],
+    ]
+
+
 async def write_page(
     engine: Engine, account: str, walk: RemoteWalk, page: RemotePage, *, told: Collection[str] | None = None
 ) -> None:
     """Keeps one page of the destination's list. Where the walk has ended, by this very call before its connection was
     lost or by a worker that had it before, nothing is left to keep.
 
-    `told` are the ids of the videos whose state is known, None: all. Of the others what was known stays: an other run's
+    `told` are the ids of the videos whose state is known, None: all. Of the others what was known stays: another run's
     walk may have asked for them.
     """
     unique = {clean(video.remote_id): video for video in page.videos}
@@ -91,11 +102,7 @@ async def write_page(
         [str(video.state) if told is None or video.remote_id in told else None for video in videos],
         [video.reason for video in videos],
         [clean(video.detail) for video in videos],
-        [fit(video.duration_ms) for video in videos],
-        [fit(video.width, 31) for video in videos],
-        [fit(video.height, 31) for video in videos],
-        [fit(video.size) for video in videos],
-        [clean(video.playback) for video in videos],
+        *measured(videos),
         [clean(video.title) for video in videos],
     )
 

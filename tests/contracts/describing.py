@@ -22,7 +22,10 @@ from openapi_core.datatypes import RequestParameters
 from werkzeug.datastructures import Headers
 
 SPECS: Final = os.environ.get("LONGHAUL_SPECS")
-needs_descriptions = pytest.mark.skipif(not SPECS, reason="not run: LONGHAUL_SPECS is not set")
+needs_descriptions = pytest.mark.skipif(
+    not SPECS,
+    reason="not run: the vendors' descriptions are no part of this project; LONGHAUL_SPECS names their folder",
+)
 
 
 _VENDORS_JSON: Final = re.compile(r"application/vnd\.[a-z0-9.+-]+\+json")

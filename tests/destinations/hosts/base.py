@@ -13,6 +13,7 @@ import itertools
 import json
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -94,7 +95,7 @@ class _Quick(_Server):
         await asyncio.gather(*self.server_state.tasks, return_exceptions=True)
 
 
-class HostServer:
+class HostServer(ABC):
     """See the module. Each test has one of its own."""
 
     kind: ClassVar[str]
@@ -143,34 +144,35 @@ class HostServer:
 
     # ------------------------------------------------------------------------------------- what a host's server says
 
+    @abstractmethod
     def routes(self) -> list[Route]:
-        raise NotImplementedError
+        """The paths of the host's API."""
 
+    @abstractmethod
     def authorized(self, request: Request) -> bool:
         """Whether the request carries the account's credentials in the host's way (true also for signed addresses that
         need none)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def error(self, status: int, message: str = "no", code: str | None = None) -> Response:
         """A refusal in the host's shape."""
-        raise NotImplementedError
 
+    @abstractmethod
     def too_many(self, wait_s: int | None) -> Response:
         """Its 429, with the wait in its own header (lacks "retry-after": it names none)."""
-        raise NotImplementedError
 
     def failure_inside(self, message: str) -> Response:
-        """A failure that comes with status 200 (lacks "failure-inside")."""
-        raise NotImplementedError
+        """A failure that comes with status 200."""
+        raise AssertionError(f"the suite asks only hosts that have it: {self.lacks['failure-inside']}")
 
+    @abstractmethod
     def event(self, video: Video, what: str) -> bytes | None:
         """The body of the delivery that says "created", "ready", "errored" or "deleted"; None where the host sends none
         for it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sign(self, body: bytes, secret: str, now: float) -> dict[str, str]:
         """The headers of a delivery of this body, lower case."""
-        raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------------- for the suite
 
