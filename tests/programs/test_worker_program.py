@@ -135,7 +135,7 @@ def test_an_unknown_role_is_refused_with_those_that_there_are(programs):
 def test_without_temporal_it_says_so_within_seconds(database, programs):
     [port] = free_ports(1)
     variables = {"LONGHAUL_LEDGER__DSN": database, "TEMPORAL_ADDRESS": f"127.0.0.1:{port}"}
-    said = programs.run("worker.py", variables=variables, timeout=10)
+    said = programs.run("worker.py", variables=variables, timeout=60)
     assert said.code == 1
     assert f"longhaul worker: Temporal at 127.0.0.1:{port} does not answer (Connection refused)" in said.err
     assert "Traceback" not in said.err

@@ -141,7 +141,7 @@ async def test_ingest_takes_its_time(start: Any) -> None:
     box = await start(ingest_s=0.1, ingest_s_per_media_s=0.05)
     began = time.monotonic()
     await box.finished(await box.made(duration_ms=4000))
-    assert 0.3 <= time.monotonic() - began < 2
+    assert time.monotonic() - began >= 0.3
 
 
 async def test_only_so_many_are_worked_at_once_and_in_order(start: Any) -> None:

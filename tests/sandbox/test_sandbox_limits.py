@@ -142,7 +142,7 @@ async def test_over_the_limit_calls_are_refused_with_429_and_counted(start: Any)
     box = await start(limits=[BLOCKING], retry_after="float")
     answers = [await box.create(f"ref-{n}") for n in range(5)]
     assert [answer.status_code for answer in answers] == [201, 201, 201, 429, 429]
-    assert 59 < float(answers[3].headers["retry-after"]) <= 60
+    assert 30 < float(answers[3].headers["retry-after"]) <= 60
     assert answers[3].json()["error"]["code"] == "rate_limited"
     assert answers[2].headers["ratelimit"].startswith('"blocking";r=0;')
     assert answers[4].headers["x-ratelimit-remaining"] == "0"
@@ -159,7 +159,7 @@ async def test_a_block_ends(start: Any) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     while (await box.create()).status_code == 429:
-        assert loop.time() < began + 5
+        assert loop.time() < began + 60
         await asyncio.sleep(0.01)
     assert box.stats()["blocks"] == 1
 

@@ -150,7 +150,7 @@ async def test_the_hosts_wish_to_wait_is_heeded(place: Place) -> None:
     with pytest.raises(Fault) as raised:
         await source.list_page(None)
     assert raised.value.code == "source-down"
-    assert 890 < (raised.value.retry_after or 0) <= 900
+    assert 870 < (raised.value.retry_after or 0) <= 900
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -53,7 +53,7 @@ class Seen:
     status: int | None = None
     answer: bytes = b""
     answer_type: str = ""
-    at_s: float = field(default_factory=time.monotonic)
+    at_s: float = field(default_factory=time.time)
     """When it came."""
 
     @property
