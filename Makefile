@@ -1,16 +1,17 @@
-# make setup | demo | up | down | test | check | lock
+# make setup | demo | up | down | test | fuzz | check | format | lock | clean
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 
-.PHONY: help setup demo up down test check format lock clean
+.PHONY: help setup demo up down test fuzz check format lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup   a virtual environment in .venv from requirements.lock"
 	@echo "make demo    migrate a small library of real videos into the sandbox, on an embedded stack"
 	@echo "make up      start the embedded stack and leave it running;  make down  stops it"
-	@echo "make test    the tests, against real servers;  make check  lint and types"
+	@echo "make test    the tests, against real servers;  make check  lint and types;  make format  mends what it can"
+	@echo "make fuzz    the tests that draw their examples, with new ones"
 	@echo "make lock    resolve pyproject.toml into requirements.lock again"
 
 # The stamp names the lock it was made from, so that a changed lock makes the environment anew.
@@ -33,7 +34,11 @@ down: setup
 	@$(PY) -m devstack down
 
 test: setup
-	@$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	@$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+# Examples that no run has tried yet, for the tests that draw theirs.
+fuzz: setup
+	@$(PY) -m pytest -n 3 -m hypothesis --hypothesis-profile=search
 
 check: setup
 	@$(PY) -m ruff check .

@@ -91,12 +91,12 @@ def _limit(pid: int, memory_bytes: int | None, timeout_s: float) -> None:
         return
     # A worker that is killed cannot kill its children; the processor-time limit ends one that spins on alone.
     seconds = math.ceil(timeout_s) + 5
-    limits = [(resource.RLIMIT_CPU, (seconds, seconds)), (resource.RLIMIT_CORE, (0, 0))]
+    limits = [(resource.RLIMIT_CORE, (0, 0)), (resource.RLIMIT_CPU, (seconds, seconds))]
     if memory_bytes is not None:
-        limits.append((resource.RLIMIT_AS, (memory_bytes, memory_bytes)))
-    # Already gone; or a hard limit of the machine is lower than ours, and then it rules.
-    with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
-        for kind, value in limits:
+        limits.insert(0, (resource.RLIMIT_AS, (memory_bytes, memory_bytes)))
+    for kind, value in limits:
+        # Already gone; or a hard limit of the machine is lower than ours, and then it rules.
+        with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
             resource.prlimit(pid, kind, value)
 
 

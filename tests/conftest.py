@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
+import hypothesis
 import psutil
 import pytest
 import pytest_asyncio
@@ -26,6 +27,11 @@ from workflows.attributes import NAMES as SEARCH_ATTRIBUTES
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script, where Ctrl-C is ignored: the programs under test must not inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The examples are the same in every run: what a change breaks is then its own doing. New ones: `make fuzz`.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.register_profile("search", derandomize=False)
+hypothesis.settings.load_profile("same")
 
 DSN_VARIABLE = "LONGHAUL_TEST_DSN"
 SESSION_VARIABLE = "LONGHAUL_TEST_SESSION"

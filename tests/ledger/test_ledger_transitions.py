@@ -129,7 +129,7 @@ async def test_no_order_of_claims_results_and_events_makes_an_illegal_step(
         after = await mine.row()
         was, now = before["state"], after["state"]
         if was == "skipped" and operation[0] == "begin again":
-            assert now == before["skipped_from"]
+            assert now == (before["skipped_from"] or "skipped"), "what no cancellation skipped stays so"
         elif was == now == "skipped":
             kept, learned = before["skipped_from"], after["skipped_from"]
             assert kept == learned or allowed(kept, learned), f"{kept} to {learned} by {operation}"

@@ -97,7 +97,9 @@ async def test_a_cancelled_caller_leaves_no_process(good, pretend, tmp_path):
 
 
 async def test_memory_is_limited():
-    greedy = [sys.executable, "-c", "x = bytearray(300_000_000); print(len(x))"]
+    # The limits are set from outside; this child is quick and waits for them. One on its processor time is always set.
+    waits = "import resource as r, time\nwhile r.getrlimit(r.RLIMIT_CPU)[0] < 0: time.sleep(0.01)\n"
+    greedy = [sys.executable, "-c", waits + "x = bytearray(300_000_000); print(len(x))"]
     free = await run(greedy, timeout_s=20, memory_bytes=None, stdout_limit=100)
     held = await run(greedy, timeout_s=20, memory_bytes=250_000_000, stdout_limit=100)
     assert free.stdout == b"300000000\n"
