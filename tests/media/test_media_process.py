@@ -81,18 +81,17 @@ async def test_the_last_words_of_an_ffprobe_that_cannot_run_are_passed_on(good, 
 
 
 async def test_a_cancelled_caller_leaves_no_process(good, pretend, tmp_path):
-    before = set(psutil.Process().children(recursive=True))
-    settings = pretend(f"touch {tmp_path}/began; sleep 3600")
+    settings = pretend(f"sleep 3600 & echo $$ $! > {tmp_path}/made; mv {tmp_path}/made {tmp_path}/began; wait")
     task = asyncio.create_task(probe(Location(str(good)), settings=settings))
     while not (tmp_path / "began").exists():
         await asyncio.sleep(0.01)
-    children = [child for child in psutil.Process().children(recursive=True) if child not in before]
-    assert children
+    child, grandchild = map(int, (tmp_path / "began").read_text().split())
+    assert _runs(child) and _runs(grandchild)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert set(psutil.Process().children()) <= before
-    while any(_runs(child.pid) for child in children):
+    assert not psutil.pid_exists(child)
+    while _runs(grandchild):
         await asyncio.sleep(0.01)
 
 
