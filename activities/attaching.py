@@ -46,7 +46,7 @@ class AttachActivities:
         account = self.accounts.account(page.account)
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
-            async def attach(row: Row, start: float) -> Outcome:
+            async def attach(row: Row) -> Outcome:
                 lost = await self._put_on(account, page, source, row)
                 if not lost:
                     return Outcome(row.ref, "attached", "attached")

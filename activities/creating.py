@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 from temporalio import activity
 
-from activities import outcomes
 from activities.accounts import Account, Accounts
 from activities.items import item_of
-from activities.pages import LONGEST_NAP_S, Bench, PageRun
+from activities.leading import Lead
+from activities.pages import LONGEST_NAP_S, Bench, Paced, PageRun, RowCall
 from activities.remote import ask_each, turn
 from activities.sending import send
 from crossings import crossing
@@ -38,8 +38,8 @@ CLOCK_S: Final = 2.0
 ASKED: Final = 25
 """Videos that are asked for, one by one, where no place is freed."""
 PREPARE_S: Final = 9.0
-"""Seconds after its start time within which a create's call must be made: asking the source for a fresh address takes
-some of them."""
+"""Seconds after the start that a row was claimed for within which its call must be made: where the source took too long
+over a fresh address, another start takes some of them."""
 
 
 @dataclass(slots=True)
@@ -86,6 +86,8 @@ class CreateActivities:
     bench: Bench
     settings: Settings
     accounts: Accounts
+    _leads: dict[str, Lead] = field(default_factory=dict)
+    """By source."""
 
     @activity.defn
     async def create_page(self, page: PageInput) -> PageResult:
@@ -104,26 +106,32 @@ class CreateActivities:
         may_wait_s = min(PREPARE_S, account.settings.quiet - account.settings.timeout_s - CLOCK_S / 2)
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
-            async def create(row: Row, start: float) -> Outcome:
-                return await _create(self.bench.engine, account, page, source, row, call_by=start + may_wait_s)
+            async def prepare(row: Row) -> RowCall:
+                return await _prepared(self.bench.engine, account, page, source, row, may_wait_s)
 
             crowd = _Crowd.of(self.bench.engine, account)
-            return await PageRun(self.bench, page, create, governor=account.governor, quiet_s=quiet_s, crowd=crowd)()
+            lead = self._leads.setdefault(page.source.label, Lead())
+            return await PageRun(self.bench, page, Paced(account.governor, prepare, lead, quiet_s, crowd))()
 
 
-async def _create(
-    engine: Engine, account: Account, page: PageInput, source: Source, row: Row, *, call_by: float
-) -> Outcome:
-    destination, offers = account.destination, account.destination.capabilities
-    if row.intent and row.transfer is None and not offers.idempotent_create:
-        return await _resolve(account, page, row)
+async def _prepared(
+    engine: Engine, account: Account, page: PageInput, source: Source, row: Row, may_wait_s: float
+) -> RowCall:
+    """What is to be done at the row's start: its create call, at most `may_wait_s` seconds later; where an earlier one
+    is open, the look-up."""
+    if row.intent and row.transfer is None and not account.destination.capabilities.idempotent_create:
+        return lambda _: _resolve(account, page, row)
+    request = await _request(account, source, row)
+    return lambda start: _create(engine, account, page, row, request, call_by=start + may_wait_s)
+
+
+async def _request(account: Account, source: Source, row: Row) -> CreateRequest:
+    """What is asked of the destination, with a fresh address."""
     item = item_of(row)
     _check(row, item, account)
     with crossing("locate"):
         location = await source.locate(item)
-    if account.governor.held:
-        return outcomes.handed_back(row)  # a pause began while the source was asked
-    request = CreateRequest(
+    return CreateRequest(
         ref=row.ref,
         address=location.address,
         title=row.title or row.source_id,
@@ -133,6 +141,13 @@ async def _create(
         about=item.about,
         size=location.size,
     )
+
+
+async def _create(
+    engine: Engine, account: Account, page: PageInput, row: Row, request: CreateRequest, *, call_by: float
+) -> Outcome:
+    """Makes the video, unless the loop's time is past `call_by`."""
+    destination, offers = account.destination, account.destination.capabilities
     if not offers.idempotent_create and asyncio.get_running_loop().time() > call_by:
         # This worker stalled: by now another may be asking whether our call has landed, so it must not be made.
         raise Fault("worker-stalled", "the call's time had passed before it was made")

@@ -40,7 +40,7 @@ class InventoryActivities:
         limits = media.Limits(offers.duration_min_ms, offers.duration_max_ms, offers.size_max)
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
-            async def probe(row: Row, start: float) -> Outcome:
+            async def probe(row: Row) -> Outcome:
                 async with self.probes:
                     found = await self._inspected(source, row, limits)
                 facts = found.facts

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import structlog
@@ -19,9 +20,11 @@ from temporalio import activity
 from activities import outcomes
 from activities.hand import Hand
 from activities.heartbeats import note
+from activities.leading import Lead
 from crossings import crossing
 from faults import Fault, Scope
 from governor.account import Governor
+from governor.budget import LEAD_S
 from ledger import claims
 from ledger.assets import Row
 from ledger.budgets import Lease
@@ -45,12 +48,11 @@ def nap_s(lease: Lease) -> float:
     return min(lease.wait_s, LONGEST_TURN_S if lease.why == "slot" else LONGEST_NAP_S)
 
 
-class RowWork(Protocol):
-    """What is done with one row. Returns its outcome; raises Fault, or anything else, which is then "unknown"."""
-
-    def __call__(self, row: Row, start: float) -> Awaitable[Outcome]:
-        """`start` is the loop's time before which the row's request must not be made."""
-        ...
+RowWork = Callable[[Row], Awaitable[Outcome]]
+"""What is done with one row. Returns its outcome; raises Fault, or anything else, which is then "unknown"."""
+RowCall = Callable[[float], Awaitable[Outcome]]
+"""Makes a prepared row's request. It is given the start that the row was claimed for, in the loop's time: where another
+one took its place, that has passed, and what the claim promised of the call's time counts from it."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,28 @@ class Crowd(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """Rows that each make a request under an account's budget: what it needs is got together before its start, so that
+    calls come as evenly as they were leased, however long a source takes to answer."""
+
+    governor: Governor
+    prepare: Callable[[Row], Awaitable[RowCall]]
+    lead: Lead
+    quiet_s: float
+    crowd: Crowd | None = None
+
+
+@dataclass(slots=True)
+class _Start:
+    """A row's place in a lease: `offset` as the lease gave it, `at` in the loop's time."""
+
+    lease: Lease
+    offset: float
+    at: float
+    made: bool = False
+
+
 class PageRun:
     """One activity's way through one page."""
 
@@ -84,19 +108,13 @@ class PageRun:
         self,
         bench: Bench,
         page: PageInput,
-        work: RowWork,
-        *,
-        governor: Governor | None = None,
-        quiet_s: float | None = None,
-        crowd: Crowd | None = None,
+        work: RowWork | Paced,
     ) -> None:
         self._bench = bench
-        self._crowd = crowd
         self._page = page
         self._place = Place(page.run, page.phase, page.page, page.fence)
         self._work = work
-        self._governor = governor
-        self._quiet_s = quiet_s
+        self._paced = work if isinstance(work, Paced) else None
         info = activity.info()
         self._key = f"{info.workflow_run_id}"
         self._attempt = info.attempt
@@ -104,7 +122,7 @@ class PageRun:
         self._left_phase = 0
         self._stop: Fault | None = None
         self._open: dict[tuple[int, str], Row] = {}
-        self._unused: list[tuple[Lease, float]] = []
+        self._unused: list[_Start] = []
         self._writer = _Writer(bench, self._written)
 
     async def __call__(self) -> PageResult:
@@ -140,18 +158,18 @@ class PageRun:
         )
 
     async def _claim_and_work(self, rows: asyncio.TaskGroup) -> None:
-        bench = self._bench
+        bench, paced = self._bench, self._paced
+        crowd = None if paced is None else paced.crowd
         while self._may_claim():
             slots = await bench.hand.take(bench.settings.window)
             used = 0
             try:
                 starts: Sequence[float] = [0.0] * slots
                 lease: Lease | None = None
-                if self._governor is not None:
+                if paced is not None:
                     await self._give_back()
-                    changed = self._governor.changed
-                    with crossing("lease"):
-                        lease = await self._governor.lease(slots, tenant=self._page.tenant, lane=self._page.lane)
+                    changed = paced.governor.changed
+                    lease = await self._lease(paced, slots, paced.lead.seconds)
                     starts = lease.starts
                     # What was not leased is waited for with empty hands: neither slots nor rows are held for nothing.
                     await bench.hand.put_down(slots - len(starts))
@@ -160,7 +178,7 @@ class PageRun:
                         await self._nap(nap_s(lease), changed)
                         continue
                 base = asyncio.get_running_loop().time()
-                freed = None if self._crowd is None else self._crowd.freed()
+                freed = None if crowd is None else crowd.freed()
                 with crossing("claim"):
                     window = await claims.claim(
                         bench.engine,
@@ -169,25 +187,25 @@ class PageRun:
                         key=self._key,
                         limit=slots,
                         lease_s=bench.settings.lease_s + starts[-1],
-                        quiet_s=None if self._quiet_s is None else self._quiet_s + starts[-1],
-                        places=None if self._crowd is None else self._crowd.places,
+                        quiet_s=None if paced is None else paced.quiet_s + starts[-1],
+                        places=None if crowd is None else crowd.places,
                     )
                 used = len(window.rows) if window else 0
-                if lease is not None:
-                    self._unused += [(lease, start) for start in starts[used:]]
+                places = [] if lease is None else [_Start(lease, start, base + start) for start in starts]
+                self._unused += places[used:]
                 if window is None:
                     await self._give_back()
                     return
-                if window.full and self._crowd is not None and freed is not None:
+                if window.full and crowd is not None and freed is not None:
                     await bench.hand.put_down(slots)
                     slots = 0
                     await self._give_back()
-                    await self._crowd.wait(freed)
+                    await crowd.wait(freed)
                     continue
-                for row, start in zip(window.rows, starts, strict=False):
+                for row, place in itertools.zip_longest(window.rows, places[:used]):
                     self._open[window.fence, row.ref] = row
-                    rows.create_task(self._one(window, row, base + start, None if lease is None else (lease, start)))
-                if lease is not None and used < slots and self._crowd is None:
+                    rows.create_task(self._one(window, row, place))
+                if lease is not None and used < slots and crowd is None:
                     # Fewer rows than asked for: there are no more, unless places were few. What was leased for them is
                     # others' at once.
                     await self._give_back()
@@ -198,10 +216,14 @@ class PageRun:
     async def _give_back(self) -> None:
         """Returns the leased requests that were not made."""
         unused, self._unused = self._unused, []
-        if self._governor is not None:
-            for lease in {id(lease): lease for lease, _ in unused}.values():
+        if self._paced is not None:
+            for lease in {id(start.lease): start.lease for start in unused}.values():
                 with crossing("budget"):
-                    await self._governor.give_back(lease, [start for by, start in unused if by is lease])
+                    await self._paced.governor.give_back(lease, [s.offset for s in unused if s.lease is lease])
+
+    async def _lease(self, paced: Paced, requests: int, lead_s: float = 0.0) -> Lease:
+        with crossing("lease"):
+            return await paced.governor.lease(requests, tenant=self._page.tenant, lane=self._page.lane, lead_s=lead_s)
 
     async def _renew(self) -> None:
         """Rows may wait in hand for longer than a lease, for a turn or for slow neighbours; their claims must not look
@@ -219,51 +241,69 @@ class PageRun:
     def _may_claim(self) -> bool:
         return self._stop is None and not activity.is_worker_shutdown()
 
-    async def _one(self, window: Window, row: Row, start: float, leased: tuple[Lease, float] | None = None) -> None:
-        """Works one row; whatever happens, exactly one outcome reaches the writer. `leased` is the row's place in a
-        lease."""
+    async def _one(self, window: Window, row: Row, start: _Start | None) -> None:
+        """Works one row; whatever happens, exactly one outcome reaches the writer."""
         with structlog.contextvars.bound_contextvars(ref=row.ref):
             try:
                 # A row that has killed its workers before is worked alone in this process.
                 alone = self._bench.hand.alone() if row.deaths >= claims.ALONE_AFTER else contextlib.nullcontext()
                 async with alone:
-                    outcome = await self._attempted(row, start, None if leased is None else leased[0].cuts)
+                    outcome = await self._attempted(row, start)
             except asyncio.CancelledError:
                 # The process is being stopped hard: what can still be written is handed back, unharmed.
-                self._end(window.fence, outcomes.handed_back(row, call_open=self._quiet_s is not None))
+                self._end(window.fence, outcomes.handed_back(row, call_open=start is not None and start.made))
                 raise
-            if leased is not None and outcome.outcome == "handed-back" and outcome.reason is None:
-                self._unused.append(leased)
+            if start is not None and not start.made:
+                self._unused.append(start)
             self._end(window.fence, outcome)
 
     def _end(self, fence: int, outcome: Outcome) -> None:
         del self._open[fence, outcome.ref]
         self._writer.put(fence, outcome)
 
-    async def _attempted(self, row: Row, start: float, cuts: int | None = None) -> Outcome:
-        if not self._may_claim():
-            return outcomes.handed_back(row)
-        # Much may have happened until its turn comes: a pause, a fault that stops the run, the end of this worker.
-        pace = None if cuts is None else self._governor
-        if pace is not None and not (await pace.start(start, cuts) and self._may_claim()):
-            return outcomes.handed_back(row)
+    async def _attempted(self, row: Row, start: _Start | None) -> Outcome:
         try:
-            return await self._work(row, start)
+            if start is not None and self._paced is not None:
+                return await self._called(self._paced, row, start)
+            assert not isinstance(self._work, Paced)
+            return await self._work(row) if self._may_claim() else outcomes.handed_back(row)
         except Fault as stop:
-            fault = stop if self._governor is None else self._governor.judged(stop)
+            fault = stop if self._paced is None else self._paced.governor.judged(stop)
             call_open = stop.landed
         except Exception as error:  # noqa: BLE001  # nobody classified it: a few attempts, then a person sees it
-            fault, call_open = outcomes.unexpected(error), self._quiet_s is not None
+            fault, call_open = outcomes.unexpected(error), start is not None and start.made
         outcome = outcomes.of_fault(row, fault, call_open=call_open)
         if fault.scope is Scope.RUN:
             self._stop = self._stop or fault
-        elif fault.scope is Scope.ACCOUNT and self._governor is not None:
+        elif fault.scope is Scope.ACCOUNT and self._paced is not None and start is not None:
             with crossing("pause"):
-                seconds = await self._governor.push_back(fault, cuts)
+                seconds = await self._paced.governor.push_back(fault, start.lease.cuts)
             if seconds > 0:
                 log.warning("account paused", reason=fault.code, seconds=seconds, detail=fault.detail)
         log.info("row stopped", reason=fault.code, outcome=outcome.outcome, detail=fault.detail)
         return outcome
+
+    async def _called(self, paced: Paced, row: Row, start: _Start) -> Outcome:
+        """Prepares a row's request shortly before its start, and makes it then."""
+        governor, claimed_for = paced.governor, start.at
+        await asyncio.sleep(max(0.0, start.at - LEAD_S - asyncio.get_running_loop().time()))
+        if governor.held or not self._may_claim():
+            return outcomes.handed_back(row)
+        with paced.lead.measured():
+            call = await paced.prepare(row)
+        if governor.late(start.at):
+            # The source took longer than it did lately. Made now, the request would come together with others'.
+            lease = await self._lease(paced, 1)
+            if not lease.starts:
+                return outcomes.handed_back(row)
+            self._unused.append(replace(start))
+            start.lease, start.offset = lease, lease.starts[0]
+            start.at = asyncio.get_running_loop().time() + lease.starts[0]
+        # Much may have happened until its turn comes: a pause, a fault that stops the run, the end of this worker.
+        if not (await governor.start(start.at, start.lease.cuts) and self._may_claim()):
+            return outcomes.handed_back(row)
+        start.made = True
+        return await call(claimed_for)
 
     def _written(self, outcome: Outcome, taken: bool) -> None:
         word = outcome.outcome if taken else "overtaken"

@@ -45,7 +45,7 @@ class ReconcileActivities:
         """Compares each of the page's videos with the destination's view: "verified", or "mismatched" with words."""
         view = await remotes.seen(self.bench.engine, page.account, page.run, page.page)
 
-        async def held_against(row: Row, start: float) -> Outcome:
+        async def held_against(row: Row) -> Outcome:
             return verdict(row, view.get(row.remote_id or ""))
 
         return await PageRun(self.bench, page, held_against)()

@@ -35,11 +35,11 @@ TRIES: Final = 4
 async def turn(account: Account, operation: Operation, page: PageInput | None = None) -> Lease:
     """Waits until the account's budget gives leave for one request of this kind, and until it may start. It counts for
     the page's tenant and lane; None: a question about the whole account."""
-    whose = {} if page is None else {"tenant": page.tenant, "lane": page.lane}
+    tenant, lane = ("default", "bulk") if page is None else (page.tenant, page.lane)
     while True:
         changed = account.governor.changed
         with crossing("lease"):
-            lease = await account.governor.lease(1, operation, **whose)
+            lease = await account.governor.lease(1, operation, tenant=tenant, lane=lane)
         if not lease.starts:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), nap_s(lease))

@@ -62,17 +62,24 @@ class Governor:
         await budgets.declare(self.engine, self.name, self.limits)
 
     async def lease(
-        self, requests: int, operation: Operation = "create", *, tenant: str = "default", lane: str = "bulk"
+        self,
+        requests: int,
+        operation: Operation = "create",
+        *,
+        tenant: str = "default",
+        lane: str = "bulk",
+        lead_s: float = 0.0,
     ) -> Lease:
-        """Leave for up to so many requests, with their start times in seconds from now; or what to wait for.
+        """Leave for up to so many requests, with their start times in seconds from now, none of them within the next
+        `lead_s`; or what to wait for.
 
         Raises Fault("allowance-spent"), with the seconds until it is renewed, where that takes longer than a minute.
         """
-        leased = await self._lease(requests, operation, tenant, lane)
+        leased = await self._lease(requests, operation, tenant, lane, lead_s)
         if leased.why == "undeclared":
             # Somebody deleted a limit under the running fleet. What was spent of it is unknown: all of it, then.
             await budgets.declare(self.engine, self.name, self.limits, only_missing=True, spent=True)
-            leased = await self._lease(requests, operation, tenant, lane)
+            leased = await self._lease(requests, operation, tenant, lane, lead_s)
         if leased.why == "paused" and leased.reason == "allowance-spent" and leased.wait_s > PARK_AFTER_S:
             raise Fault("allowance-spent", f"{self.name}: by the host's own count", retry_after=leased.wait_s)
         if leased.why != "spent" or leased.wait_s <= PARK_AFTER_S:
@@ -84,7 +91,7 @@ class Governor:
             return replace(leased, wait_s=1.0)
         raise Fault("allowance-spent", f"{self.name}: limit {leased.reason!r}", retry_after=leased.wait_s)
 
-    async def _lease(self, requests: int, operation: str, tenant: str, lane: str) -> Lease:
+    async def _lease(self, requests: int, operation: str, tenant: str, lane: str, lead_s: float) -> Lease:
         leased = await budgets.lease(
             self.engine,
             self.name,
@@ -95,6 +102,7 @@ class Governor:
             weight=self.account.shares.get(tenant, 1.0),
             reserve=self.account.reserve,
             limits=[limit.name for limit in self.limits],
+            lead_s=lead_s,
         )
         # Word of a cut may overtake a lease once. Twice, and the account was made anew, and counts from the start.
         self._behind = self._behind + 1 if leased.cuts < self._cuts else 0
@@ -106,12 +114,15 @@ class Governor:
         """Waits for a leased request's start time (of the running loop's clock). False: it must not be made. The
         account was paused, stopped or cut meanwhile (`cuts` is the lease's), or this process stood still for so long
         that the call would come together with others'."""
-        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, at - asyncio.get_running_loop().time()))
+        void = cuts is not None and cuts < self._cuts
+        return not self.held and not void and not self.late(at)
+
+    def late(self, at: float) -> bool:
+        """Whether a leased request with this start time (of the running loop's clock) must not be made any more."""
         if self._late_s is None:
             self._late_s = late_s(self.account)
-        await asyncio.sleep(max(0.0, at - loop.time()))
-        void = cuts is not None and cuts < self._cuts
-        return not self.held and not void and loop.time() <= at + self._late_s
+        return asyncio.get_running_loop().time() > at + self._late_s
 
     @property
     def held(self) -> bool:

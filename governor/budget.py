@@ -27,6 +27,9 @@ REACH_S: Final = 5.0
 SOON_S: Final = 2.5
 """A first start that is further away is not taken, only told: so nobody waits with full hands, and few leases are of
 one request."""
+LEAD_S: Final = 2.0
+"""The longest lead that can be asked for. With `IDLE_S` it is less than `SOON_S`, so that where the pace is known it
+brings nobody before others."""
 IDLE_S: Final = 0.3
 """A tenant that has had its share takes only what would otherwise be left unused: starts that are as near as this."""
 QUANTUM: Final = 25.0
@@ -55,6 +58,8 @@ class Ask:
     lane: str = "bulk"
     weight: float = 1.0
     reserve: float = 0.1
+    lead_s: float = 0.0
+    """Seconds that whoever asks needs before it can call: no start is sooner. At most `LEAD_S`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +186,7 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
         return budget, _none(budget, now, until, "spent", short)
 
     turn = _turn(budget, ask, now)
-    slots = _Slots.of(budget, counted, now)
+    slots = _Slots.of(budget, counted, now, ask.lead_s)
     first = slots.next()
     back = sorted(start for operation, start in budget.spares if operation == ask.operation)
     spares = [start for start in back if slots.opens <= start <= now + turn.reach_s][:room]
@@ -225,7 +230,7 @@ def lease(budget: Budget, ask: Ask, now: float) -> tuple[Budget, Lease]:
         requests=budget.requests + len(starts),
         free_at=slots.free_at if slots.paced else budget.free_at,
         # Only a pace that was used up has been tried.
-        grown_s=budget.grown_s + (min(now - budget.leased_at, growth.STEP_S) if first > now else 0.0),
+        grown_s=budget.grown_s + (min(now - budget.leased_at, growth.STEP_S) if first > now + ask.lead_s else 0.0),
         flow=budget.flow + len(made) * (slots.full_s if budget.known else 1.0),
         leased_at=now,
         # Out of turn, who is behind keeps the claim to as much as this tenant is ahead by one whole lease.
@@ -296,9 +301,10 @@ def _turn(budget: Budget, ask: Ask, now: float) -> _Turn:
     in_turn = own.virtual <= behind + QUANTUM
     finding = not budget.known or budget.adaptive < 1.0
     reach_s, soon_s = (FINDING_REACH_S, FINDING_SOON_S) if finding else (REACH_S, SOON_S)
+    apart_s, least_s = reach_s - soon_s, ask.lead_s + IDLE_S
     if in_turn:
-        return _Turn(who, own, waiting, in_turn, reach_s, soon_s, reach_s - soon_s)
-    return _Turn(who, own, waiting, in_turn, IDLE_S, IDLE_S, reach_s - soon_s)
+        return _Turn(who, own, waiting, in_turn, max(reach_s, least_s), max(soon_s, least_s), apart_s)
+    return _Turn(who, own, waiting, in_turn, least_s, least_s, apart_s)
 
 
 @dataclass(slots=True)
@@ -324,7 +330,7 @@ class _Slots:
     """Seconds that one request takes at the full declared pace."""
 
     @classmethod
-    def of(cls, budget: Budget, counted: Counted, now: float) -> _Slots:
+    def of(cls, budget: Budget, counted: Counted, now: float, lead_s: float) -> _Slots:
         even = [(spending, price) for spending, price in counted if spending.limit.even]
         speed = budget.factor * (budget.adaptive if budget.known else 1.0)
         rows = []
@@ -340,7 +346,7 @@ class _Slots:
         pace_s = 1.0 / min(rates) if rates else 0.0
         return cls(
             rows,
-            opens=max([now, *(spending.closed_until for spending, _ in even)]),
+            opens=max([now + lead_s, *(spending.closed_until for spending, _ in even)]),
             paced=bool(rates),
             pace_s=pace_s,
             free_at=min(budget.free_at, now + REACH_S + pace_s) if rates else 0.0,

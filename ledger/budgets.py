@@ -116,11 +116,12 @@ async def lease(
     weight: float = 1.0,
     reserve: float = 0.1,
     limits: Sequence[str] = (),
+    lead_s: float = 0.0,
 ) -> Lease:
-    """Leases up to so many requests, at once for all of the account's limits; see `Lease`. `why` is "undeclared" where
-    the ledger lacks one of the `limits` named."""
+    """Leases up to so many requests, at once for all of the account's limits, none of which starts within the next
+    `lead_s` seconds; see `Lease`. `why` is "undeclared" where the ledger lacks one of the `limits` named."""
     found: dict[str, Any] = await engine.fetchval(
-        "select pace_lease($1, $2, $3, $4, $5, $6, $7, $8)",
+        "select pace_lease($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         account,
         operation,
         requests,
@@ -129,6 +130,7 @@ async def lease(
         weight,
         reserve,
         list(limits),
+        lead_s,
     )
     return lease_of(found, operation, tenant, lane)
 

@@ -70,6 +70,16 @@ async def test_only_near_starts_are_leased_and_a_far_one_is_told_without_being_t
     assert (await budgets.spent(engine, ACCOUNT)).requests == 6
 
 
+async def test_who_needs_time_before_its_calls_gets_later_starts_and_leaves_the_earlier_ones_to_others(
+    engine: Engine,
+) -> None:
+    await budgets.declare(engine, ACCOUNT, [SECOND])
+    early = await lease(engine, 2)
+    await budgets.give_back(engine, ACCOUNT, early, early.starts[1:])
+    assert (await lease(engine, 2, lead_s=1.5)).starts == near([2, 3])
+    assert (await lease(engine, 1)).starts == near([1])
+
+
 async def test_an_account_that_stood_idle_has_saved_nothing_up_but_its_tolerance(engine: Engine) -> None:
     await budgets.declare(engine, ACCOUNT, [Limit("window", 10, 10, interval_s=1.0, tolerance_s=2.0)])
     await engine.execute("update budget set free_at = free_at - 3600")

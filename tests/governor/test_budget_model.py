@@ -41,6 +41,7 @@ steps = st.one_of(
         st.sampled_from(["bulk", "live"]),
         st.sampled_from([1.0, 3.0, 0.5]),
         st.sampled_from([0.0, 0.1, 0.25]),
+        st.sampled_from([0.0, 0.0, 0.25, 1.0, pure.LEAD_S]),
     ),
     st.tuples(st.just("back"), st.integers(0, 5), st.integers(1, 25)),
     st.tuples(st.just("refused"), st.integers(0, 5), st.sampled_from([1.0, 2.5, 30.0]), st.booleans()),
@@ -74,12 +75,13 @@ async def _played(dsn: str, declared: list[Limit], story: list[tuple[int, Any]])
         for wait, step in story:
             now += wait * TICK
             match step:
-                case ("lease", operation, count, tenant, lane, weight, reserve):
-                    model, given = pure.lease(model, Ask(operation, count, tenant, lane, weight, reserve), now)
+                case ("lease", operation, count, tenant, lane, weight, reserve, lead_s):
+                    model, given = pure.lease(model, Ask(operation, count, tenant, lane, weight, reserve, lead_s), now)
                     answer = await engine.fetchval(
-                        "select pace_lease('main', $1, $2, $3, $4, $5, $6, '{}', $7)",
-                        *(operation, count, tenant, lane, weight, reserve, now),
+                        "select pace_lease('main', $1, $2, $3, $4, $5, $6, '{}', $7, $8)",
+                        *(operation, count, tenant, lane, weight, reserve, lead_s, now),
                     )
+                    assert not given.starts or given.starts[0] >= lead_s
                     found = budgets.lease_of(answer, operation, tenant, lane)
                     assert (found.starts, found.why, found.reason, found.cuts) == (
                         given.starts,

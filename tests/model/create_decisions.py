@@ -1,6 +1,6 @@
 """What a worker does next with a claimed row, learned by running the code that decides it.
 
-`PageRun._one`, and with it `PageRun._attempted`, `creating._create` and `activities.outcomes`, is run against a source
+`PageRun._one`, and with it `PageRun._called`, `creating._prepared` and `activities.outcomes`, is run against a source
 and a destination that answer from a script. Where the script is at its end, the code's next question is the result;
 where the code is at its own end, the outcome that it hands to the writer is. So the model of a worker is the worker.
 """
@@ -17,7 +17,8 @@ from typing import Any, cast
 import structlog
 
 from activities import creating
-from activities.pages import PageRun
+from activities.leading import Lead
+from activities.pages import Paced, PageRun, RowCall, _Start
 from destinations.base import Capabilities, CreateRequest, RemoteState, RemoteVideo
 from faults import ROW_ATTEMPTS, Fault
 from governor.account import Governor
@@ -101,22 +102,30 @@ class Decisions:
         pace = _Pace(engine=cast(Any, None), name="host", account=cast(Any, None))
         account: Any = SimpleNamespace(name="host", destination=_Host(ask, self._key), governor=pace)
 
-        async def work(row: Row, start: float) -> Outcome:
-            return await creating._create(cast(Any, None), account, PAGE, _Source(ask), row, call_by=_CallBy(ask))
+        async def prepare(row: Row) -> RowCall:
+            return await creating._prepared(cast(Any, None), account, PAGE, _Source(ask), row, _MayWait(ask))
+
+        # Asked again right before the call, but by then "stopping" comes to the same as a hard stop while it locates.
+        asked: list[str] = []
+
+        def may_claim() -> bool:
+            if not asked:
+                asked.append(ask("go on"))
+            return asked == ["yes"]
 
         run: Any = SimpleNamespace(
-            _may_claim=lambda: ask("go on") == "yes",
-            _work=work,
-            _quiet_s=0.0 if self._key else 1.0,
+            _may_claim=may_claim,
+            _paced=Paced(pace, prepare, Lead(), quiet_s=0.0 if self._key else 1.0),
             _stop=None,
-            _governor=pace,
+            _unused=[],
             _end=lambda fence, outcome: ended.append(outcome),
         )
         run._attempted = partial(PageRun._attempted, run)
+        run._called = partial(PageRun._called, run)
 
         async def one() -> None:
             try:
-                await PageRun._one(run, SimpleNamespace(fence=1), row, 0.0)
+                await PageRun._one(run, SimpleNamespace(fence=1), row, _Start(Lease([0.0]), 0.0, 0.0))
             except asyncio.CancelledError:
                 assert script[-1] == "stopped"
 
@@ -163,6 +172,18 @@ class _CallBy:
 
     def __lt__(self, now: float) -> bool:
         return self._ask("time") == "too late"
+
+
+class _MayWait(float):
+    """Added to a start, the time by which the call is to be made."""
+
+    def __new__(cls, ask: Any) -> _MayWait:
+        made = super().__new__(cls, 1.0)
+        made.ask = ask
+        return made
+
+    def __radd__(self, start: float) -> Any:
+        return _CallBy(self.ask)
 
 
 class _Source:
@@ -218,6 +239,9 @@ class _Pace(Governor):
 
     async def start(self, at: float, cuts: int | None = None) -> bool:
         return True
+
+    def late(self, at: float) -> bool:
+        return False
 
     async def push_back(self, fault: Fault, cuts: int | None = None) -> float:
         return 1.0

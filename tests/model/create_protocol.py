@@ -8,7 +8,7 @@ it, is asked of the code too. What is modelled is what PostgreSQL and the host d
 |---|---|
 | `claim`, `quarantine` | `ledger.claims.claim` (`_CLAIM`: free, ours, quarantined) |
 | `claim and stop`, `hand back` | `activities.pages.PageRun._one`, `activities.outcomes.handed_back` |
-| from `source busy` to `look-up failed` | `activities.creating._create`, `_resolve`, `_found_at_once` |
+| from `source busy` to `look-up failed` | `activities.creating._prepared`, `_create`, `_resolve`, `_found_at_once` |
 | what a fault leads to | `activities.pages.PageRun._attempted`, `activities.outcomes.of_fault` |
 | `write` | `ledger.claims.finish` (`_FINISH`) |
 | `lapse` | the claim's lease passes, or `ledger.claims.expire` |

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from create_cases import (
@@ -26,6 +26,7 @@ from explorer import explore
 
 from activities import creating
 from activities.creating import CreateActivities
+from activities.pages import Paced
 from destinations.base import Capabilities
 from faults import ROW_ATTEMPTS
 from ledger.transitions import PHASE_STATES, WITHIN_PHASE, allowed
@@ -252,23 +253,23 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
     seen: dict[str, float] = {}
 
     class OneRow:
-        def __init__(self, bench: Any, page: Any, work: Any, *, governor: Any, quiet_s: float, crowd: Any) -> None:
-            self._work, seen["quiet"] = work, quiet_s
+        def __init__(self, bench: Any, page: Any, work: Paced) -> None:
+            self._work, seen["quiet"] = work, work.quiet_s
 
         async def __call__(self) -> None:
-            await self._work(None, 0.0)
+            await self._work.prepare(cast(Any, None))
 
-    async def create(engine: Any, account: Any, page: Any, source: Any, row: Any, *, call_by: float) -> None:
-        seen["call_by"] = call_by  # the row's start is 0
+    async def prepared(engine: Any, account: Any, page: Any, source: Any, row: Any, may_wait_s: float) -> None:
+        seen["call_by"] = may_wait_s  # the row's start is 0
 
     class Closing:
         async def aclose(self) -> None: ...
 
     monkeypatch.setattr(creating, "PageRun", OneRow)
-    monkeypatch.setattr(creating, "_create", create)
+    monkeypatch.setattr(creating, "_prepared", prepared)
     monkeypatch.setattr(creating, "open_source", lambda spec, settings: Closing())
     accounts: Any = SimpleNamespace(account=lambda name: account)
-    page: Any = SimpleNamespace(source=object(), account="main")
+    page: Any = SimpleNamespace(source=SimpleNamespace(label="it"), account="main")
     none: Any = None
     bench: Any = SimpleNamespace(engine=None)
     await CreateActivities(bench, none, accounts).create_page(page)

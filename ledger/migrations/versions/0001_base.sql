@@ -295,7 +295,7 @@ end $$;
 -- Leave for up to `wanted` requests; see `lease` in governor/budget.py. `at` is the moment, for tests.
 create function pace_lease(
     who text, op text, wanted integer, by_tenant text, by_lane text, by_weight float8, kept float8, named text[],
-    at float8 default null
+    lead float8 default 0, at float8 default null
 ) returns jsonb language plpgsql as $$
 declare
     a account;
@@ -357,7 +357,7 @@ begin
     end if;
     known := exists (select from budget b2 where b2.account = who and b2.even);
     speed := a.factor * case when known then pace_value(a.ceiling, a.grown_s, known) else 1.0 end;
-    opens := clock;
+    opens := clock + lead;
     for b in select * from budget b2 where b2.account = who order by b2.name collate "C" loop
         price := pace_price(b, op);
         continue when price = 0;
@@ -398,8 +398,8 @@ begin
         ahead := 2.0;
         near := 1.0;
     end if;
-    reach := case when in_turn then ahead else 0.3 end;
-    soon := case when in_turn then near else 0.3 end;
+    reach := greatest(case when in_turn then ahead else 0 end, lead + 0.3);
+    soon := greatest(case when in_turn then near else 0 end, lead + 0.3);
 
     -- when the next requests may start: at the latest moment that any of the limits says
     rate := least(case when known then null else pace_value(a.ceiling, a.grown_s, known) * a.factor end, a.per_s);
@@ -495,7 +495,7 @@ begin
         end if;
     end loop;
     update account set requests = account.requests + taken, flow = account.flow + made * weight, leased_at = clock,
-        grown_s = account.grown_s + case when first > clock then least(clock - account.leased_at, 5.0) else 0 end,
+        grown_s = account.grown_s + case when first > clock + lead then least(clock - account.leased_at, 5.0) else 0 end,
         free_at = case when rate is null then account.free_at else own_free end,
         -- Out of turn, who is behind keeps the claim to as much as this tenant is ahead by one whole lease.
         virtual = greatest(account.virtual, own.virtual - case when in_turn then 0 else 25.0 * charge end),

@@ -1,0 +1,39 @@
+"""How long before its start a row's request has to be prepared: as long as that took lately."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from governor.budget import LEAD_S
+
+RECENT: Final = 50
+"""Rows that are remembered."""
+SPARE: Final = 1.25
+"""Times the longest of them."""
+WORTHWHILE_S: Final = 0.02
+"""What takes less is no more than a call may be late by."""
+
+
+class Lead:
+    """Of one source: asking it for a fresh address takes some of the time."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._recent: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def seconds(self) -> float:
+        """Before its start; 0 until a row was prepared, at most `LEAD_S`."""
+        wanted = SPARE * max(self._recent, default=0.0)
+        return 0.0 if wanted < WORTHWHILE_S else min(LEAD_S, wanted)
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[None]:
+        """Around the preparation of one row. One that fails tells nothing."""
+        began = self._clock()
+        yield
+        self._recent.append(self._clock() - began)

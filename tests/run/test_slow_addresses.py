@@ -1,0 +1,82 @@
+"""A source that takes its time over a fresh address: the destination is called as evenly as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+VIDEOS = 5
+
+
+class Slow:
+    """A listing host that gives each video's address one by one, and holds back the first one that a create asks for
+    until it is let go."""
+
+    def __init__(self) -> None:
+        self.files = ""
+        self.asked: Counter[str] = Counter()
+        self.held: str | None = None
+        self.let_go = asyncio.Event()
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/videos", self.listing), Route("/videos/{id}", self.item)])
+
+    async def listing(self, request: Request) -> Response:
+        at = int(request.query_params.get("offset", 0))
+        return JSONResponse([{"id": f"v{n}"} for n in range(VIDEOS)][at:])
+
+    async def item(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        self.asked[name] += 1
+        if self.asked[name] == 2 and self.held in (None, name):  # the first time is the inventory's
+            self.held = name
+            await self.let_go.wait()
+        return JSONResponse({"url": f"{self.files}/good.mp4?n={name}"})
+
+
+@pytest_asyncio.fixture
+async def slow() -> AsyncIterator[tuple[Slow, str]]:
+    host = Slow()
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(host.app(), log_config=None, lifespan="off"))
+    server.install_signal_handlers = lambda: None  # type: ignore[method-assign, attr-defined]
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    yield host, f"http://127.0.0.1:{listener.getsockname()[1]}"
+    host.let_go.set()
+    server.should_exit = True
+    await task
+
+
+async def test_a_call_whose_address_came_after_its_start_takes_a_start_of_its_own(
+    rig_factory: Any, unique: str, slow: tuple[Slow, str]
+) -> None:
+    """Made at once, it would come together with the call of another row."""
+    host, base = slow
+    options = {"path": "/videos", "style": "offset", "address": "item", "item_path": "/videos/{id}", "item_url": "url"}
+    rig = await rig_factory(
+        sources={"host": {"kind": "generic", "base_url": base, "options": options}},
+        account={
+            "limits": [{"requests": 20, "per_s": 20, "operations": ["create"]}],
+            "timeout_s": 5.0,
+            "quiet_s": 30.0,
+        },
+    )
+    host.files = rig.files
+    handle = await rig.start(unique, rig.folder, source={"kind": "generic", "name": "host"})
+    await rig.until(lambda: rig.sandbox.stats()["creates"] >= VIDEOS - 2, "others are made")
+    assert host.held is not None
+    host.let_go.set()
+    result = await asyncio.wait_for(handle.result(), 90)
+    assert result["states"] == {"verified": VIDEOS}
+    order = await rig.engine.fetch("select source_id from asset order by processing_at")
+    assert order[-1]["source_id"] == host.held, "its start is after those that were leased before"
