@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -14,7 +14,6 @@ from temporalio import activity
 
 from activities.accounts import Account, Accounts
 from activities.items import item_of
-from activities.leading import Lead
 from activities.pages import LONGEST_NAP_S, Bench, Paced, PageRun, RowCall
 from activities.remote import ask_each, turn
 from activities.sending import send
@@ -86,8 +85,6 @@ class CreateActivities:
     bench: Bench
     settings: Settings
     accounts: Accounts
-    _leads: dict[str, Lead] = field(default_factory=dict)
-    """By source."""
 
     @activity.defn
     async def create_page(self, page: PageInput) -> PageResult:
@@ -110,8 +107,8 @@ class CreateActivities:
                 return await _prepared(self.bench.engine, account, page, source, row, may_wait_s)
 
             crowd = _Crowd.of(self.bench.engine, account)
-            lead = self._leads.setdefault(page.source.label, Lead())
-            return await PageRun(self.bench, page, Paced(account.governor, prepare, lead, quiet_s, crowd))()
+            lead = self.bench.leads[page.source.label]
+            return await PageRun(self.bench, page, Paced(account.governor, prepare, lead, quiet_s, may_wait_s, crowd))()
 
 
 async def _prepared(

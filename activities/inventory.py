@@ -11,6 +11,7 @@ from temporalio import activity
 import media
 from activities.accounts import Accounts
 from activities.items import item_of
+from activities.leading import Lead
 from activities.pages import Bench, PageRun
 from crossings import crossing
 from faults import Fault
@@ -38,11 +39,12 @@ class InventoryActivities:
         assert page.source is not None, "an inventory page carries its source"
         offers = self.accounts.account(page.account).destination.capabilities
         limits = media.Limits(offers.duration_min_ms, offers.duration_max_ms, offers.size_max)
+        lead = self.bench.leads[page.source.label]
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def probe(row: Row) -> Outcome:
                 async with self.probes:
-                    found = await self._inspected(source, row, limits)
+                    found = await self._inspected(source, row, limits, lead)
                 facts = found.facts
                 if not found.verdict.accepted:
                     return Outcome(
@@ -60,10 +62,10 @@ class InventoryActivities:
 
             return await PageRun(self.bench, page, probe)()
 
-    async def _inspected(self, source: Source, row: Row, limits: media.Limits) -> media.Inspection:
+    async def _inspected(self, source: Source, row: Row, limits: media.Limits, lead: Lead) -> media.Inspection:
         """What was found in the row's file. An address that is refused may have run out between listing and use: the
         source is asked for a fresh one, once."""
-        with crossing("locate"):
+        with crossing("locate"), lead.measured():  # the creates' calls come to know it here
             location = await source.locate(item_of(row))
         try:
             with crossing("probe"):

@@ -26,10 +26,20 @@ class Lead:
         self._recent: deque[float] = deque(maxlen=RECENT)
 
     @property
-    def seconds(self) -> float:
+    def ahead_s(self) -> float:
         """Before its start; 0 until a row was prepared, at most `LEAD_S`."""
+        return min(LEAD_S, self._takes_s)
+
+    @property
+    def behind_s(self) -> float:
+        """What is not to be had before its start: by so much all calls for this source come late, so that they are
+        still as far apart as they were leased."""
+        return max(0.0, self._takes_s - LEAD_S)
+
+    @property
+    def _takes_s(self) -> float:
         wanted = SPARE * max(self._recent, default=0.0)
-        return 0.0 if wanted < WORTHWHILE_S else min(LEAD_S, wanted)
+        return 0.0 if wanted < WORTHWHILE_S else wanted
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[None]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import structlog
@@ -63,6 +63,8 @@ class Bench:
     hand: Hand
     settings: WorkerSettings
     worker: str
+    leads: defaultdict[str, Lead] = field(default_factory=lambda: defaultdict(Lead))
+    """By source: what was learned of it when it was inventoried is known when its creates begin."""
 
 
 class Crowd(Protocol):
@@ -88,6 +90,8 @@ class Paced:
     prepare: Callable[[Row], Awaitable[RowCall]]
     lead: Lead
     quiet_s: float
+    may_wait_s: float
+    """Seconds after the start that a row was claimed for within which its request may be made."""
     crowd: Crowd | None = None
 
 
@@ -169,7 +173,7 @@ class PageRun:
                 if paced is not None:
                     await self._give_back()
                     changed = paced.governor.changed
-                    lease = await self._lease(paced, slots, paced.lead.seconds)
+                    lease = await self._lease(paced, slots, paced.lead.ahead_s)
                     starts = lease.starts
                     # What was not leased is waited for with empty hands: neither slots nor rows are held for nothing.
                     await bench.hand.put_down(slots - len(starts))
@@ -289,6 +293,7 @@ class PageRun:
         await asyncio.sleep(max(0.0, start.at - LEAD_S - asyncio.get_running_loop().time()))
         if governor.held or not self._may_claim():
             return outcomes.handed_back(row)
+        start.at += min(paced.lead.behind_s, 0.9 * paced.may_wait_s)
         with paced.lead.measured():
             call = await paced.prepare(row)
         if governor.late(start.at):

@@ -28,16 +28,17 @@ def taking(*seconds: float) -> Lead:
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
-        ((), 0.0),
-        ((0.0, 0.001), 0.0),
-        ((0.1, 0.4, 0.2), 0.5),
-        ((30.0,), LEAD_S),
-        ((9.0, *[0.4] * RECENT), 0.5),
+        ((), (0.0, 0.0)),
+        ((0.0, 0.001), (0.0, 0.0)),
+        ((0.1, 0.4, 0.2), (0.5, 0.0)),
+        ((4.0,), (LEAD_S, 5.0 - LEAD_S)),
+        ((9.0, *[0.4] * RECENT), (0.5, 0.0)),
     ],
-    ids=["nothing known", "no time worth it", "the longest and some more", "at most so long", "long ago"],
+    ids=["nothing known", "no time worth it", "the longest and some more", "the rest behind", "long ago"],
 )
-def test_as_long_ahead_as_it_took_lately(seconds: tuple[float, ...], expected: float) -> None:
-    assert taking(*seconds).seconds == pytest.approx(expected)
+def test_as_long_ahead_as_it_took_lately(seconds: tuple[float, ...], expected: tuple[float, float]) -> None:
+    lead = taking(*seconds)
+    assert (lead.ahead_s, lead.behind_s) == pytest.approx(expected)
 
 
 def test_a_preparation_that_failed_tells_nothing() -> None:
@@ -51,4 +52,4 @@ def test_a_preparation_that_failed_tells_nothing() -> None:
 
     with pytest.raises(ValueError, match="no"):
         fails()
-    assert lead.seconds == 0.0
+    assert lead.ahead_s == 0.0

@@ -22,9 +22,9 @@ READS = {
 }
 """What only asks the ledger: a kill there changes nothing."""
 OTHERS = {
-    "governor": {"changed", "freed", "held", "judged", "observe", "start", "went_well"},
+    "governor": {"changed", "freed", "held", "judged", "late", "observe", "start", "went_well"},
     "destination": {"aclose", "capabilities", "observe", "parse_event", "verify"},
-    "source": {"aclose", "model_dump", "stripeable"},
+    "source": {"aclose", "label", "model_dump", "stripeable"},
     "media": {"Inspection", "Limits"},
     "handle": set(),
     "question": set(),

@@ -115,7 +115,7 @@ class Decisions:
 
         run: Any = SimpleNamespace(
             _may_claim=may_claim,
-            _paced=Paced(pace, prepare, Lead(), quiet_s=0.0 if self._key else 1.0),
+            _paced=Paced(pace, prepare, Lead(), quiet_s=0.0 if self._key else 1.0, may_wait_s=1.0),
             _stop=None,
             _unused=[],
             _end=lambda fence, outcome: ended.append(outcome),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +27,7 @@ from explorer import explore
 
 from activities import creating
 from activities.creating import CreateActivities
+from activities.leading import Lead
 from activities.pages import Paced
 from destinations.base import Capabilities
 from faults import ROW_ATTEMPTS
@@ -271,7 +273,7 @@ async def test_a_call_that_is_made_as_late_as_it_may_be_ends_within_the_quiet_ti
     accounts: Any = SimpleNamespace(account=lambda name: account)
     page: Any = SimpleNamespace(source=SimpleNamespace(label="it"), account="main")
     none: Any = None
-    bench: Any = SimpleNamespace(engine=None)
+    bench: Any = SimpleNamespace(engine=None, leads=defaultdict(Lead))
     await CreateActivities(bench, none, accounts).create_page(page)
     assert seen["quiet"] == settings.quiet
     assert seen["call_by"] > 0

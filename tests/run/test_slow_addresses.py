@@ -8,12 +8,18 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from governor.account import Governor
+from governor.budget import LEAD_S
+from ledger.budgets import Lease
+from settings import Operation
 
 VIDEOS = 5
 
@@ -24,22 +30,26 @@ class Slow:
 
     def __init__(self) -> None:
         self.files = ""
+        self.videos = VIDEOS
         self.asked: Counter[str] = Counter()
         self.held: str | None = None
         self.let_go = asyncio.Event()
+        self.takes_s = 0.0
 
     def app(self) -> Starlette:
         return Starlette(routes=[Route("/videos", self.listing), Route("/videos/{id}", self.item)])
 
     async def listing(self, request: Request) -> Response:
         at = int(request.query_params.get("offset", 0))
-        return JSONResponse([{"id": f"v{n}"} for n in range(VIDEOS)][at:])
+        return JSONResponse([{"id": f"v{n}"} for n in range(self.videos)][at:])
 
     async def item(self, request: Request) -> Response:
         name = request.path_params["id"]
         self.asked[name] += 1
-        if self.asked[name] == 2 and self.held in (None, name):  # the first time is the inventory's
-            self.held = name
+        await asyncio.sleep(self.takes_s)
+        if self.asked[name] > 1:  # the first time is the inventory's
+            self.held = self.held or name
+        if self.held == name:
             await self.let_go.wait()
         return JSONResponse({"url": f"{self.files}/good.mp4?n={name}"})
 
@@ -57,21 +67,26 @@ async def slow() -> AsyncIterator[tuple[Slow, str]]:
     await task
 
 
-async def test_a_call_whose_address_came_after_its_start_takes_a_start_of_its_own(
-    rig_factory: Any, unique: str, slow: tuple[Slow, str]
-) -> None:
-    """Made at once, it would come together with the call of another row."""
-    host, base = slow
+async def _rig(rig_factory: Any, host: Slow, base: str, per_s: float = 20) -> Any:
     options = {"path": "/videos", "style": "offset", "address": "item", "item_path": "/videos/{id}", "item_url": "url"}
     rig = await rig_factory(
         sources={"host": {"kind": "generic", "base_url": base, "options": options}},
         account={
-            "limits": [{"requests": 20, "per_s": 20, "operations": ["create"]}],
+            "limits": [{"requests": 20, "per_s": per_s, "operations": ["create"]}],
             "timeout_s": 5.0,
             "quiet_s": 30.0,
         },
     )
     host.files = rig.files
+    return rig
+
+
+async def test_a_call_whose_address_came_after_its_start_takes_a_start_of_its_own(
+    rig_factory: Any, unique: str, slow: tuple[Slow, str]
+) -> None:
+    """Made at once, it would come together with the call of another row."""
+    host, base = slow
+    rig = await _rig(rig_factory, host, base)
     handle = await rig.start(unique, rig.folder, source={"kind": "generic", "name": "host"})
     await rig.until(lambda: rig.sandbox.stats()["creates"] >= VIDEOS - 2, "others are made")
     assert host.held is not None
@@ -80,3 +95,25 @@ async def test_a_call_whose_address_came_after_its_start_takes_a_start_of_its_ow
     assert result["states"] == {"verified": VIDEOS}
     order = await rig.engine.fetch("select source_id from asset order by processing_at")
     assert order[-1]["source_id"] == host.held, "its start is after those that were leased before"
+
+
+async def test_a_source_that_always_takes_longer_than_rows_are_prepared_ahead_costs_no_starts(
+    rig_factory: Any, unique: str, slow: tuple[Slow, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, base = slow
+    host.let_go.set()
+    host.takes_s, host.videos = LEAD_S + 1, 20
+    again: list[Any] = []
+    leased = Governor.lease
+
+    async def noted(self: Governor, requests: int, operation: Operation = "create", **more: Any) -> Lease:
+        lease = await leased(self, requests, operation, **more)
+        if operation == "create" and not more["lead_s"]:
+            again.append(lease)
+        return lease
+
+    monkeypatch.setattr(Governor, "lease", noted)
+    rig = await _rig(rig_factory, host, base, per_s=4)
+    result = await rig.migrate(unique, rig.folder, source={"kind": "generic", "name": "host"})
+    assert result["states"] == {"verified": 20}
+    assert len(again) < 10, "starts of their own: for those alone that were still later than the rest"
