@@ -225,7 +225,8 @@ class AccountSettings(_Section):
     """Wall-clock limit of one call."""
     quiet_s: float | None = Field(default=None, gt=0)
     """Seconds after the claim of a create in which its call may still land, even if its worker has died or its answer
-    was lost; after them the video is looked up. Default: `timeout_s` and ten more; at least `timeout_s` and two."""
+    was lost; after them the video is looked up. Default: `timeout_s` and ten more; at least `timeout_s` and two. What
+    it has beyond `timeout_s` (up to ten seconds counts) is room for a source that is slow to give an address."""
     settle_deadline_s: float = Field(default=900.0, gt=0)
     """Seconds without an event after which the destination is asked."""
     give_up_s: float = Field(default=86_400.0, gt=0)

@@ -100,7 +100,8 @@ class CreateActivities:
         # A repeated create under the same key gives the same video: nothing has to be quiet for that.
         quiet_s = 0.0 if offers.idempotent_create else account.settings.quiet
         # What of it may pass before the call is made: a longer quiet time is room for late calls and slow look-ups.
-        may_wait_s = min(PREPARE_S, account.settings.quiet - account.settings.timeout_s - CLOCK_S / 2)
+        room_s = min(PREPARE_S, account.settings.quiet - account.settings.timeout_s - CLOCK_S / 2)
+        may_wait_s = math.inf if offers.idempotent_create else room_s
         async with contextlib.aclosing(open_source(page.source, self.settings)) as source:
 
             async def prepare(row: Row) -> RowCall:

@@ -37,8 +37,8 @@ log = structlog.get_logger()
 
 LONGEST_NAP_S: Final = 5.0
 """How long a paused account's page sleeps before it looks again: a pause may have been lifted."""
-
-
+USABLE: Final = 0.9
+"""Of the time that may pass before a call is made: a source's own slowness takes no more."""
 LONGEST_TURN_S: Final = 30.0
 """How long it waits for a start that is far away: of many workers, each is told a time of its own to come."""
 
@@ -293,9 +293,16 @@ class PageRun:
         await asyncio.sleep(max(0.0, start.at - LEAD_S - asyncio.get_running_loop().time()))
         if governor.held or not self._may_claim():
             return outcomes.handed_back(row)
-        start.at += min(paced.lead.behind_s, 0.9 * paced.may_wait_s)
+        most_behind_s = USABLE * paced.may_wait_s
+        start.at += min(paced.lead.behind_s, most_behind_s)
+        began = asyncio.get_running_loop().time()
         with paced.lead.measured():
             call = await paced.prepare(row)
+        took_s = asyncio.get_running_loop().time() - began
+        if took_s > LEAD_S + most_behind_s:
+            # However early it is asked, the call would come too late; handed back, the row would come round for ever.
+            most = f"{LEAD_S + most_behind_s:.1f} s are the most (see accounts.{self._page.account}.quiet_s)"
+            raise Fault("source-timeout", f"its source took {took_s:.1f} s over its address, {most}")
         if governor.late(start.at):
             # The source took longer than it did lately. Made now, the request would come together with others'.
             lease = await self._lease(paced, 1)

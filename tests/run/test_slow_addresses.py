@@ -67,14 +67,14 @@ async def slow() -> AsyncIterator[tuple[Slow, str]]:
     await task
 
 
-async def _rig(rig_factory: Any, host: Slow, base: str, per_s: float = 20) -> Any:
+async def _rig(rig_factory: Any, host: Slow, base: str, per_s: float = 20, quiet_s: float = 30) -> Any:
     options = {"path": "/videos", "style": "offset", "address": "item", "item_path": "/videos/{id}", "item_url": "url"}
     rig = await rig_factory(
         sources={"host": {"kind": "generic", "base_url": base, "options": options}},
         account={
             "limits": [{"requests": 20, "per_s": per_s, "operations": ["create"]}],
             "timeout_s": 5.0,
-            "quiet_s": 30.0,
+            "quiet_s": quiet_s,
         },
     )
     host.files = rig.files
@@ -117,3 +117,18 @@ async def test_a_source_that_always_takes_longer_than_rows_are_prepared_ahead_co
     result = await rig.migrate(unique, rig.folder, source={"kind": "generic", "name": "host"})
     assert result["states"] == {"verified": 20}
     assert len(again) < 10, "starts of their own: for those alone that were still later than the rest"
+
+
+async def test_a_source_that_is_too_slow_for_the_quiet_time_is_no_endless_round(
+    rig_factory: Any, unique: str, slow: tuple[Slow, str]
+) -> None:
+    host, base = slow
+    host.let_go.set()
+    host.takes_s, host.videos = LEAD_S + 1.5, 1
+    rig = await _rig(rig_factory, host, base, quiet_s=7)
+    handle = await rig.start(unique, rig.folder, source={"kind": "generic", "name": "host"})
+    ended = "select outcome, detail from step where phase = 'create' and reason = 'source-timeout'"
+    step = await rig.until(lambda: rig.engine.fetchrow(ended), "the row was charged an attempt")
+    assert step["outcome"] == "again"
+    assert "accounts.sandbox.quiet_s" in step["detail"]
+    await handle.cancel()
