@@ -10,6 +10,7 @@ import resource
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 _CHUNK: Final = 65_536
@@ -41,22 +42,10 @@ async def run(
     the whole process group is killed and reaped before this returns. Raises TimeoutError, and OSError where the program
     cannot be started.
     """
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-    )
+    process = await _started(argv)
     assert process.stdout is not None
     assert process.stderr is not None
-
-    def kill() -> None:
-        # The group, not the child: a wrapper script's own child may hold the pipes.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-
+    kill = partial(_kill, process)
     finished = False
     try:
         _limit(process.pid, memory_bytes, timeout_s)
@@ -72,6 +61,36 @@ async def run(
                 await asyncio.shield(asyncio.wait_for(_bury(process), _REAP_S))
     head, cut = stdout.result()
     return Finished(returncode, head, cut, stderr.result())
+
+
+async def _started(argv: Sequence[str]) -> asyncio.subprocess.Process:
+    """The child, in a session of its own. Raises OSError where it cannot be started."""
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # It runs before asyncio has its pipes. Cancelled there, asyncio would kill the child, and leave alive what that
+        # has started by then.
+        with contextlib.suppress(OSError, TimeoutError):
+            process = await starting
+            _kill(process)
+            await asyncio.wait_for(_bury(process), _REAP_S)
+        raise
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """The group, not the child: a wrapper script's own child may hold the pipes."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _bury(process: asyncio.subprocess.Process) -> None:
