@@ -12,8 +12,10 @@ from governor.budget import LEAD_S
 
 RECENT: Final = 50
 """Rows that are remembered."""
+OUTLIERS: Final = 25
+"""One in so many is passed over: a single answer that took half a minute is not waited for with every row."""
 SPARE: Final = 1.25
-"""Times the longest of them."""
+"""Times the longest of the others."""
 WORTHWHILE_S: Final = 0.02
 """What takes less is no more than a call may be late by."""
 
@@ -38,7 +40,8 @@ class Lead:
 
     @property
     def _takes_s(self) -> float:
-        wanted = SPARE * max(self._recent, default=0.0)
+        longest = sorted(self._recent)[-1 - len(self._recent) // OUTLIERS :]
+        wanted = SPARE * (longest[0] if longest else 0.0)
         return 0.0 if wanted < WORTHWHILE_S else wanted
 
     @contextlib.contextmanager

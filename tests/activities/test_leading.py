@@ -32,9 +32,19 @@ def taking(*seconds: float) -> Lead:
         ((0.0, 0.001), (0.0, 0.0)),
         ((0.1, 0.4, 0.2), (0.5, 0.0)),
         ((4.0,), (LEAD_S, 5.0 - LEAD_S)),
-        ((9.0, *[0.4] * RECENT), (0.5, 0.0)),
+        ((9.0, 9.0, 9.0, *[0.4] * RECENT), (0.5, 0.0)),
+        ((9.0, 9.0, *[0.4] * (RECENT - 2)), (0.5, 0.0)),
+        ((9.0, 9.0, 9.0, *[0.4] * (RECENT - 3)), (LEAD_S, 11.25 - LEAD_S)),
     ],
-    ids=["nothing known", "no time worth it", "the longest and some more", "the rest behind", "long ago"],
+    ids=[
+        "nothing known",
+        "no time worth it",
+        "the longest and some more",
+        "the rest behind",
+        "long ago",
+        "outliers",
+        "no outliers",
+    ],
 )
 def test_as_long_ahead_as_it_took_lately(seconds: tuple[float, ...], expected: tuple[float, float]) -> None:
     lead = taking(*seconds)
