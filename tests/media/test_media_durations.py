@@ -37,7 +37,10 @@ async def test_an_impossible_duration_in_a_header_is_not_believed(good, tmp_path
         assert {"durations-disagree", "for-review"} <= set(found.facts.flags)
 
 
-@pytest.mark.skipif(None in FFPROBES.values(), reason="needs two versions of ffprobe to compare")
+@pytest.mark.skipif(
+    None in FFPROBES.values(),
+    reason="compares the packages' ffprobe with another on the PATH; one is missing here",
+)
 @pytest.mark.parametrize("where", HEADERS)
 @pytest.mark.parametrize("value", VALUES)
 async def test_both_versions_say_the_same_of_a_header_that_lies(good, tmp_path, quick, where, value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,9 +54,9 @@ class TusUploads(HostServer):
         self.upload_gone = False
         """Whether uploads are forgotten as soon as they are announced."""
 
+    @abstractmethod
     def whole(self, upload: Upload) -> None:
         """Called once, when the last byte has come."""
-        raise NotImplementedError
 
     async def tus(self, request: Request) -> Response:
         """HEAD and PATCH of an upload's address."""
